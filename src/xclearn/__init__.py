@@ -1,0 +1,34 @@
+"""Extreme multi-label classification: short text in, the few right labels out of very many."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from xclearn._version import __version__
+
+if TYPE_CHECKING:
+    from xclearn.algorithms.one_vs_all import OneVsAll
+    from xclearn.data import Dataset, load_dataset
+    from xclearn.inference import evaluate, load
+
+__all__ = ["Dataset", "OneVsAll", "__version__", "algorithms", "evaluate", "load", "load_dataset"]
+
+_HOMES = {
+    "Dataset": "xclearn.data",
+    "load_dataset": "xclearn.data",
+    "evaluate": "xclearn.inference",
+    "load": "xclearn.inference",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, when it is: `import xclearn` itself stays instant."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    from xclearn.algorithms import by_class_name
+
+    found = by_class_name(name)
+    if found is None:
+        raise AttributeError(f"module 'xclearn' has no attribute '{name}'")
+    return found

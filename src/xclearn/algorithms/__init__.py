@@ -1,0 +1,51 @@
+"""Discovery: every file here is an algorithm by its name; other packages add theirs by entry points.
+
+Listing reads file names and docstrings only; an algorithm is imported when it is used.
+"""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xclearn.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from xclearn.training.algorithm import Algorithm
+
+_ENTRY_POINTS = "xclearn.algorithms"
+
+
+def algorithm_names() -> list[str]:
+    """Names of all algorithms there are."""
+    own = [path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_")]
+    return sorted({*own, *(point.name for point in metadata.entry_points(group=_ENTRY_POINTS))})
+
+
+def summary(name: str) -> str:
+    """The first line of an algorithm's docstring, read without importing it when it is one of ours."""
+    path = Path(__file__).parent / f"{name}.py"
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) if path.exists() else find(name).__doc__
+    return (docstring or "").strip().splitlines()[0]
+
+
+def find(name: str) -> type[Algorithm]:
+    """The class of an algorithm by its name."""
+    if name not in algorithm_names():
+        raise ConfigError("unknown algorithm", got=name, todo=nearest(name, algorithm_names()))
+    points = metadata.entry_points(group=_ENTRY_POINTS, name=name)
+    if points:
+        return next(iter(points)).load()
+    return getattr(import_module(f"{__name__}.{name}"), class_name(name))
+
+
+def class_name(name: str) -> str:
+    """`one_vs_all` → `OneVsAll`."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def by_class_name(wanted: str) -> type[Algorithm] | None:
+    """The algorithm whose class has this name, for `xclearn.OneVsAll`."""
+    return next((find(name) for name in algorithm_names() if class_name(name) == wanted), None)

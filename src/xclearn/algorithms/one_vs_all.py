@@ -1,0 +1,167 @@
+"""One classifier per label over a bag-of-embeddings encoder, trained end to end: DeepXML-OVA.
+
+From Dahiya et al., "DeepXML: A Deep Extreme Multi-Label Learning Framework Applied to Short Text Documents" (WSDM
+2021), whose repository has it as the framework `DeepXML-OVA`: Astec's features under a full one-vs-all classifier.
+
+What differs from the authors' code: label rows start at zero with the prior −ln L instead of uniformly (their start
+collapses to label popularity beyond 100,000 labels) and are trained by SGD instead of Adam (better on a hold-out, no
+state); the residual block starts as the identity and has no spectral norm; one learning-rate cycle instead of halvings.
+On a GPU every step scores all labels. On a CPU it does so up to `exact_labels`; beyond, the batch's own labels and
+random others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+import torch
+
+from xclearn.config import Count, Rate, Share
+from xclearn.config import Size as Number
+from xclearn.inference.components import AllLabels, Sigmoid
+from xclearn.inference.servable import Servable
+from xclearn.parts.classifiers import SCORES_AT_ONCE, RowClassifier, row_width
+from xclearn.parts.encoders import BagEncoder
+from xclearn.parts.label_rows import LabelRows
+from xclearn.parts.row_update import RowAdam, RowSgd
+from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
+from xclearn.text import WordPiece, Words
+from xclearn.training.algorithm import Algorithm
+from xclearn.training.plan import Plan, StageCost
+from xclearn.training.prepare import Prepared, Size
+from xclearn.training.run import Run
+from xclearn.training.scoring import held_out_score
+from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
+
+_MEASURE_EVERY = 16  # the exact loss costs a pass over all scores: a sample of steps is enough for the log
+_ROW_UPDATES = {"sgd": RowSgd, "adam": RowAdam}
+
+
+@final
+@dataclass(kw_only=True)
+class OneVsAll(Algorithm):
+    """Bag-of-embeddings encoder and one linear classifier per label."""
+
+    name: ClassVar[str] = "one_vs_all"
+
+    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
+    embedding_dim: Count | None = None  # length of document and label vectors
+    dropout: Share = 0.3  # after each ReLU of the encoder
+    epochs: Count | None = None  # passes over train
+    batch_size: Count | None = None  # documents per step
+    encoder_lr: Rate = 0.01  # peak learning rate of the encoder (Adam)
+    label_lr: Rate = 0.2  # peak learning rate of the label rows, per document
+    label_optimiser: Literal["sgd", "adam"] = "sgd"  # adam is the authors' choice; set label_lr near 0.01 with it
+    warm_up: Share = 0.1  # share of training in which learning rates rise
+    exact_labels: Number = 20_000  # on a CPU, score all labels up to this many, sampled ones beyond
+    n_negatives: Count = 1024  # random labels beside the batch's own when sampling
+    stopping: Stopping | None = None  # end on a held-out metric; auto: train all epochs on all documents
+
+    def _auto(self, size: Size, device: str) -> dict[str, Any]:
+        gpu = device == "cuda"
+        return {
+            "embedding_dim": min(302 if gpu else 126, max(32, 2 * math.isqrt(size.n_labels))),
+            "epochs": min(100, max(20 if gpu else 15, 500_000 // size.n_documents)),
+            "batch_size": min(1024, max(16, size.n_documents // 50)),
+        }
+
+    def _plan(self, size: Size, device: str) -> Plan:
+        dim, batch, exact = self._number("embedding_dim"), self._number("batch_size"), self._exact(size, device)
+        table, rows = size.n_features * dim, size.n_labels * row_width(dim)
+        positives = math.ceil(batch * size.labels_per_document)
+        scored = size.n_labels if exact else min(size.n_labels, positives + self.n_negatives)
+        block = min(batch * scored, SCORES_AT_ONCE[device]) if exact else batch * scored
+        shadow, score_bytes = (2 * rows, 2) if device == "cuda" else (0, 4)
+        gradients = 4 * row_width(dim) * (block // batch)
+        cost = StageCost(
+            name="train",
+            parameters=4 * (table + dim * dim + rows) + shadow,
+            optimiser=8 * table + _ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows,
+            working=2 * block * score_bytes + 3 * gradients + (4 * table if device == "cuda" else 0),
+            flops_per_epoch=6.0 * size.n_documents * scored * row_width(dim),
+            epochs=self._number("epochs"),
+            path=f"exact: all {size.n_labels:,} labels" if exact else f"sampled: about {scored:,} labels a step",
+        )
+        data = 8 * (size.n_feature_entries + size.n_relevant) + 16 * size.n_documents
+        return Plan(device=device, data=data, stages=(cost,))
+
+    def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
+        dim, size = self._number("embedding_dim"), data.size
+        self._documents = feature_rows(data.features, run.device)
+        self._relevance = SparseRows.of(data.relevance, run.device)
+        sparse = run.device.type == "cpu" and isinstance(self._documents, SparseRows)
+        self.encoder_ = BagEncoder(size.n_features, dim, self.dropout, run.generator("encoder"), sparse=sparse)
+        self.classifier_ = self._classifier(size, run)
+        exact = self._exact(size, run.device.type)
+        yield Stage(
+            name="train",
+            module=torch.nn.ModuleDict({"encoder": self.encoder_, "classifier": self.classifier_}),
+            loss=self._exact_loss if exact else self._sampled_loss,
+            n_items=size.n_documents,
+            batch_size=self._number("batch_size"),
+            epochs=self._number("epochs"),
+            optimisers=self._optimisers(run.device),
+            schedule=one_cycle(self.warm_up),
+            score=self._score(data, run),
+            patience=self.stopping.patience if self.stopping else None,
+        )
+
+    def _servable(self, data: Prepared) -> Servable:
+        return Servable(
+            data.vectoriser,
+            {"document": self.encoder_.served()},
+            AllLabels(),
+            [self.classifier_.served("document")],
+            Sigmoid(),
+        )
+
+    def _classifier(self, size: Size, run: Run) -> RowClassifier:
+        rows, dim = LabelRows(0, size.n_labels), self._number("embedding_dim")
+        update = _ROW_UPDATES[self.label_optimiser](len(rows), row_width(dim), self.label_lr)
+        compute = torch.bfloat16 if run.device.type == "cuda" else torch.float32
+        return RowClassifier(rows, dim, -math.log(size.n_labels + 1), update, compute)
+
+    def _optimisers(self, device: torch.device) -> list[torch.optim.Optimizer]:
+        """Adam; on a CPU the token table is updated only where the batch has tokens."""
+        if not self.encoder_.sparse:
+            return [torch.optim.Adam(self.encoder_.to(device).parameters(), lr=self.encoder_lr, fused=True)]
+        table = self.encoder_.token_embeddings
+        return [
+            torch.optim.SparseAdam([table], lr=self.encoder_lr),
+            torch.optim.Adam(self.encoder_.residual.parameters(), lr=self.encoder_lr),
+        ]
+
+    def _exact_loss(self, batch: Batch) -> torch.Tensor:
+        vectors = self.encoder_(self._documents.take(batch.rows))  # (n, D)
+        measure = batch.step % _MEASURE_EVERY == 0
+        return self.classifier_.exact_loss(vectors, self._relevance.take(batch.rows), measure=measure)
+
+    def _sampled_loss(self, batch: Batch) -> torch.Tensor:
+        vectors, positives = self.encoder_(self._documents.take(batch.rows)), self._relevance.take(batch.rows)
+        n_labels, device = self._relevance.n_columns, batch.rows.device
+        negatives = torch.randint(n_labels, (self.n_negatives,), generator=batch.generator, device=device)
+        return self.classifier_.sampled_loss(vectors, positives, torch.cat([positives.columns, negatives]).unique())
+
+    def _score(self, data: Prepared, run: Run) -> Any:
+        if self.stopping is None or data.held_out_features is None:
+            return None
+        held_out: FeatureRows = feature_rows(data.held_out_features, run.device)
+
+        @torch.no_grad()
+        def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.classifier_.best(self.encoder_(held_out.take(rows.to(run.device))), k)
+
+        return held_out_score(data, self.stopping.metric, best)
+
+    def _exact(self, size: Size, device: str) -> bool:
+        return device == "cuda" or size.n_labels <= self.exact_labels
+
+    def _number(self, name: str) -> int:
+        """A field that is no longer None once the settings are resolved."""
+        value = getattr(self, name)
+        assert value is not None, name
+        return int(np.int64(value))

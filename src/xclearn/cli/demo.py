@@ -1,0 +1,75 @@
+"""`xc demo`: the main job on the bundled set, from nothing to predictions, in minutes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xclearn.cli.predicting import label_text
+from xclearn.cli.progress import say
+from xclearn.cli.training import Request, fit, measure_and_save, read_request, refuse_occupied
+
+if TYPE_CHECKING:
+    from xclearn.data import Dataset
+    from xclearn.inference import Predictor
+
+DATA, ALGORITHM, EXAMPLES = "wordnet-related", "one_vs_all", 10
+
+
+def run_demo(out: Path, settings: tuple[str, ...], device: str) -> None:
+    """Train, measure beside label popularity, print ten predictions, say what to type next."""
+    from xclearn.data import load_dataset
+    from xclearn.inference import Predictor
+
+    request = Request(DATA, ALGORITHM, out, settings, device=device, overwrite=True)
+    _, algorithm = read_request(request)
+    refuse_occupied(out, overwrite=True)
+    started = time.perf_counter()
+    data = load_dataset(DATA)
+    say(f"data: {DATA}, {len(data.train):,} texts, {data.n_labels:,} labels, most with fewer than five texts")
+    fit(algorithm, data, request)
+    values = measure_and_save(algorithm, data, request)
+    _print_scores(values, _popularity(data), time.perf_counter() - started)
+    _print_examples(Predictor.load(out), data)
+    print(f"\nThe model is in {out}/. Next:")
+    print(f'  echo "a small wild cat" | xc predict {out}\n  xc evaluate {out} {DATA} --bins')
+
+
+def _popularity(data: Dataset) -> dict[str, float]:
+    """The scores of always predicting the most frequent labels."""
+    from xclearn.data.topk import TopK
+    from xclearn.inference.evaluate import label_counts, label_weights
+    from xclearn.metrics import RECALL_KS, evaluate_predictions
+
+    counts, test = label_counts(data), data.split("test")
+    order = np.argsort(-counts, kind="stable")[: 2 * max(RECALL_KS)]
+    ids = np.tile(order, (len(test), 1))
+    scores = np.tile(counts[order].astype(np.float32), (len(test), 1))
+    weights, pairs = label_weights(data), test.filter_pairs
+    return evaluate_predictions(TopK(ids, scores), test.relevance, weights, filter_pairs=pairs).values
+
+
+def _print_scores(values: dict[str, float], baseline: dict[str, float], seconds: float) -> None:
+    names = ("P@1", "P@3", "P@5", "PSP@1", "PSP@5", "R@10")
+    print(f"\nTest split, percent ({seconds:.0f} s from data to scores):")
+    print("                   " + "".join(f"{name:>8}" for name in names))
+    for title, row in ((ALGORITHM, values), ("label popularity", baseline)):
+        print(f"  {title:<17}" + "".join(f"{row[name]:8.2f}" for name in names))
+
+
+def _print_examples(predictor: Predictor, data: Dataset) -> None:
+    test = data.split("test")
+    rows = np.linspace(0, len(test) - 1, EXAMPLES).astype(int)
+    part = test.take(rows)
+    texts = [str(text) for text in part.documents]
+    print(f"\n{EXAMPLES} texts of the test split and their best labels (+ marks a right one):")
+    for i, found in enumerate(predictor.suggest(texts, 3)):
+        right = {data.labels.names[label] for label in part.relevance[i].indices}
+        print(f"\n{texts[i][:100]}")
+        for suggestion in found:
+            print(
+                f"  {'+' if suggestion.label in right else ' '} {suggestion.score:5.3f}  {label_text(suggestion, 90)}"
+            )

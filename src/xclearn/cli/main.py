@@ -1,0 +1,132 @@
+"""The command `xc`: parse, call, print. No mathematics here.
+
+Errors of our tree are printed as one sentence without a traceback, with exit code 2. Results go to stdout, everything
+else to stderr. Heavy imports happen inside the commands, so that `xc --help` is instant.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xclearn.cli.data import data_app
+from xclearn.cli.progress import say
+from xclearn.errors import XclearnError
+
+app = typer.Typer(
+    name="xc",
+    help="Extreme multi-label classification: short text in, the few right labels out of very many.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(data_app, name="data")
+
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder written by `xc train`.")]
+DataSource = Annotated[str, typer.Argument(metavar="DATA", help="A data folder, a data file, or a bundled set's name.")]
+Settings = Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="One setting; repeat for more.")]
+
+
+def main() -> None:
+    """Entry point: our errors become one sentence and exit code 2."""
+    try:
+        app()
+    except XclearnError as error:
+        say(f"Error: {error}")
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+@app.command()
+def train(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A data folder, file or bundled name.")] = "",
+    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="See `xc algorithms`.")] = "",
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Folder to write the model to.")] = Path(
+        "model"
+    ),
+    settings: Settings = [],  # noqa: B006 (typer copies it)
+    config: Annotated[Path | None, typer.Option("--config", help="TOML: algorithm, data, [settings].")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same model on a CPU.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from MODEL.checkpoint.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in MODEL.")] = False,
+    log: Annotated[Path | None, typer.Option("--log", help="Append training events as JSON lines.")] = None,
+) -> None:
+    """Train a model and write its folder; if the data has a test split, measure it there."""
+    from xclearn.cli.training import Request, train_model
+
+    train_model(Request(data, algorithm, out, tuple(settings), config, device, seed, resume, overwrite, log))
+
+
+@app.command()
+def predict(
+    model: ModelPath,
+    file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="Lines of text, or JSONL with `text`.")] = "-",
+    k: Annotated[int, typer.Option("-k", help="Labels per text.")] = 5,
+    output: Annotated[str, typer.Option("--format", help="table, jsonl or tsv.")] = "table",
+) -> None:
+    """Predict labels of texts."""
+    from xclearn.cli.predicting import predict_file
+
+    predict_file(model, file, k, output)
+
+
+@app.command()
+def evaluate(
+    model: ModelPath,
+    data: DataSource,
+    split: Annotated[str, typer.Option(help="test, dev or train.")] = "test",
+    as_json: Annotated[bool, typer.Option("--json", help="One flat JSON object of percents on stdout.")] = False,
+    bins: Annotated[bool, typer.Option("--bins", help="Also by label frequency, in five bins.")] = False,
+    filter_rule: Annotated[str, typer.Option("--filter-rule", help="both, or predictions only.")] = "both",
+) -> None:
+    """Measure a model on a split, with 95 % intervals."""
+    from xclearn.cli.measuring import measure
+
+    measure(model, data, split, as_json, bins, filter_rule)
+
+
+@app.command()
+def inspect(model: ModelPath, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """What a model folder holds: algorithm, settings, data, metrics."""
+    from xclearn.cli.showing import show_model
+
+    show_model(model, as_json)
+
+
+@app.command()
+def verify(model: ModelPath) -> None:
+    """Read every byte of a model folder and compare it with the hashes written at training."""
+    from xclearn.inference import load_model
+
+    loaded = load_model(model, verify=True)
+    print(f"{model}: unchanged, {loaded.servable.n_labels:,} labels")
+
+
+@app.command()
+def algorithms(name: Annotated[str, typer.Argument(help="Show this algorithm's settings.")] = "") -> None:
+    """List the algorithms, or the settings of one."""
+    from xclearn.cli.showing import show_algorithm, show_algorithms
+
+    if name:
+        show_algorithm(name)
+    else:
+        show_algorithms()
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL")] = Path("demo-model"),
+    settings: Settings = [],  # noqa: B006 (typer copies it)
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Train on the bundled set of 103,849 labels, measure, and show ten predictions."""
+    from xclearn.cli.demo import run_demo
+
+    run_demo(out, tuple(settings), device)

@@ -1,0 +1,52 @@
+"""`xc evaluate`: metrics with intervals as a table or as one flat JSON object."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from xclearn.cli.showing import print_table
+from xclearn.data import Dataset, load_dataset
+from xclearn.inference.evaluate import evaluate, label_counts
+from xclearn.inference.predictor import Predictor
+from xclearn.metrics import Report, intervals, volume_bins
+
+
+def measure(model: Path, source: str, split: str, as_json: bool, bins: bool, filter_rule: str) -> None:
+    """Evaluate a model folder on a split of a data set."""
+    predictor, data = Predictor.load(model), load_dataset(source)
+    report = evaluate(predictor, data, split=split, filter_rule=filter_rule)
+    bounds = intervals(report)
+    if as_json:
+        by_bin = _bin_values(report, data) if bins else {}
+        sys.stdout.write(json.dumps({**report.values, **bounds, **by_bin}) + "\n")
+        return
+    print_table(
+        ("metric", "percent", "95 % interval"), [_row(name, value, bounds) for name, value in report.values.items()]
+    )
+    if bins:
+        _print_bins(report, data)
+
+
+def _row(name: str, value: float, bounds: dict[str, float]) -> tuple[str, str, str]:
+    low, high = bounds.get(f"{name}_low"), bounds.get(f"{name}_high")
+    return name, f"{value:.2f}", "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
+
+
+def _bin_values(report: Report, data: Dataset) -> dict[str, float]:
+    found = volume_bins(report, label_counts(data))
+    return {f"bin{i}_P@5": part.contribution for i, part in enumerate(found, 1)}
+
+
+def _print_bins(report: Report, data: Dataset) -> None:
+    rows = [
+        (
+            f"{part.highest_count:g} to {part.lowest_count:g}",
+            f"{part.n_labels:,}",
+            f"{part.contribution:.2f}",
+            f"{part.recall:.2f}",
+        )
+        for part in volume_bins(report, label_counts(data))
+    ]
+    print_table(("train documents per label", "labels", "adds to P@5", "R@5"), rows)

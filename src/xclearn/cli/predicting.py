@@ -1,0 +1,58 @@
+"""`xc predict`: texts in, labels out, a block at a time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from xclearn.errors import ConfigError
+from xclearn.inference.predictor import Predictor, Suggestion
+
+_AT_ONCE = 1024
+
+
+def predict_file(model: Path, file: str, k: int, output: str) -> None:
+    """Read texts from a file or stdin and print the k best labels of each."""
+    from xclearn.data import read_documents
+
+    if output not in _WRITERS:
+        raise ConfigError("unknown format", where="--format", got=output, allowed=", ".join(_WRITERS))
+    if k < 1:
+        raise ConfigError("k must be at least 1", where="-k", got=k)
+    predictor = Predictor.load(model)
+    for texts in _blocks(read_documents(sys.stdin.buffer if file == "-" else file)):
+        for text, found in zip(texts, predictor.suggest(texts, k), strict=True):
+            sys.stdout.write(_WRITERS[output](text, found))
+
+
+def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
+    iterator = iter(texts)
+    while block := list(islice(iterator, _AT_ONCE)):
+        yield block
+
+
+def _jsonl(text: str, found: list[Suggestion]) -> str:
+    predictions = [{"label": label, "score": score} for label, score, _ in found]
+    return json.dumps({"text": text, "predictions": predictions}, ensure_ascii=False) + "\n"
+
+
+def _tsv(text: str, found: list[Suggestion]) -> str:
+    clean = " ".join(text.split())
+    return "".join(f"{clean}\t{label}\t{score:.6f}\n" for label, score, _ in found)
+
+
+def _table(text: str, found: list[Suggestion]) -> str:
+    rows = "".join(f"  {suggestion.score:6.3f}  {label_text(suggestion)}\n" for suggestion in found)
+    return f"{' '.join(text.split())[:200]}\n{rows}"
+
+
+def label_text(suggestion: Suggestion, width: int = 100) -> str:
+    """A label as a person reads it: its name, and its text where that says more."""
+    extra = "" if suggestion.text in (None, suggestion.label) else f"  {suggestion.text}"
+    return f"{suggestion.label}{extra}"[:width]
+
+
+_WRITERS: dict[str, Callable[[str, list[Suggestion]], str]] = {"table": _table, "jsonl": _jsonl, "tsv": _tsv}

@@ -1,0 +1,64 @@
+"""Tables on stdout: models, algorithms, settings."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A plain table, fitted to the terminal on one and unwrapped in a pipe."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*header, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console = Console(soft_wrap=False) if sys.stdout.isatty() else Console(width=200)
+    console.print(table)
+
+
+def show_model(folder: Path, as_json: bool) -> None:
+    """What a model folder says about itself."""
+    from xclearn.inference import load_model
+
+    model = load_model(folder)
+    size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    facts = {
+        **model.about,
+        "n_labels": model.servable.n_labels,
+        "n_features": model.servable.vectoriser.n_features,
+        "bytes": size,
+    }
+    if as_json:
+        sys.stdout.write(json.dumps(facts, ensure_ascii=False) + "\n")
+        return
+    print_table(("", ""), list(_flatten(facts)))
+
+
+def show_algorithms() -> None:
+    """One line an algorithm."""
+    from xclearn.algorithms import algorithm_names, summary
+
+    print_table(("algorithm", "what it is"), [(name, summary(name)) for name in algorithm_names()])
+
+
+def show_algorithm(name: str) -> None:
+    """The settings of one algorithm with type, default and meaning."""
+    from xclearn.algorithms import find
+    from xclearn.config import describe
+
+    rows = [(setting.name, setting.default, setting.help, setting.type) for setting in describe(find(name))]
+    print_table(("setting", "default", "meaning", "type"), rows)
+
+
+def _flatten(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,104 @@
+"""What every algorithm is fitted on: documents, labels and which belong together.
+
+A `Dataset` knows nothing about where it came from (readers do), how documents become numbers (text/ does) or models.
+Documents are texts, a sparse feature matrix, or a dense array; label texts are of any of these kinds, or absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from xclearn.errors import DataError
+
+Documents: TypeAlias = Sequence[str] | sp.csr_matrix | np.ndarray
+
+NO_PAIRS = np.empty((0, 2), dtype=np.int64)
+NO_PAIRS.setflags(write=False)
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """The label names in their one order, and what is known about each label."""
+
+    names: Sequence[str]
+    texts: Documents | None = None  # one row a label: text, sparse or dense features; None when labels are only names
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Documents and the labels relevant to them."""
+
+    documents: Documents  # n rows
+    relevance: sp.csr_matrix  # (n, L) float32, all ones, indices sorted and unique
+    filter_pairs: np.ndarray = field(default_factory=lambda: NO_PAIRS)  # (m, 2) int64 (row, label): void in evaluation
+    names: Sequence[str] | None = None  # document names (uid) where the source has them
+
+    def __post_init__(self) -> None:
+        rows = n_documents(self.documents)
+        if rows != self.relevance.shape[0]:
+            raise DataError("documents and relevance differ in rows", got=(rows, self.relevance.shape[0]))
+
+    def __len__(self) -> int:
+        return self.relevance.shape[0]
+
+    def take(self, rows: np.ndarray) -> Split:
+        """The split of these rows, in this order; filter pairs follow their documents."""
+        new_row = np.full(len(self), -1, dtype=np.int64)
+        new_row[rows] = np.arange(len(rows))
+        pairs = self.filter_pairs[new_row[self.filter_pairs[:, 0]] >= 0]
+        pairs = np.column_stack([new_row[pairs[:, 0]], pairs[:, 1]])
+        names = None if self.names is None else [self.names[row] for row in rows]
+        return Split(take_documents(self.documents, rows), self.relevance[rows], pairs, names)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A named set: train, optionally dev and test, labels, and the propensity constants of its published figures."""
+
+    name: str
+    train: Split
+    labels: LabelSet
+    test: Split | None = None
+    dev: Split | None = None
+    propensity: tuple[float, float] = (0.55, 1.5)  # (A, B) of Jain et al. 2016
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.labels)
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The splits that there are, by name, train first."""
+        splits = {"train": self.train, "dev": self.dev, "test": self.test}
+        return {name: split for name, split in splits.items() if split is not None}
+
+    def split(self, name: str) -> Split:
+        """`train`, `dev` or `test`."""
+        if name not in self.splits:
+            raise DataError(f"data set '{self.name}' has no such split", got=name, allowed=", ".join(self.splits))
+        return self.splits[name]
+
+
+def kind_of(documents: Documents) -> str:
+    """`texts`, `sparse features` or `dense features`."""
+    if isinstance(documents, Sequence):
+        return "texts"
+    return "dense features" if isinstance(documents, np.ndarray) else "sparse features"
+
+
+def n_documents(documents: Documents) -> int:
+    """Rows of any kind of documents."""
+    return len(documents) if isinstance(documents, Sequence) else documents.shape[0]
+
+
+def take_documents(documents: Documents, rows: np.ndarray) -> Documents:
+    """The documents of these rows, in this order, of the same kind."""
+    return [documents[row] for row in rows] if isinstance(documents, Sequence) else documents[rows]

@@ -1,0 +1,31 @@
+"""The propensity constants (A, B) that a data set's published figures use, by its name.
+
+Knows the table of the Extreme Classification Repository; what the constants do is in metrics/.
+"""
+
+from __future__ import annotations
+
+DEFAULT_PROPENSITY = (0.55, 1.5)
+
+_AMAZON = (0.6, 2.6)
+_WIKIPEDIA = (0.5, 0.4)
+
+_TABLE = {
+    "amazon-670k": _AMAZON,
+    "amazon-3m": _AMAZON,
+    "amazontitles-670k": _AMAZON,
+    "amazontitles-3m": _AMAZON,
+    "lf-amazon-131k": _AMAZON,
+    "lf-amazontitles-131k": _AMAZON,
+    "lf-amazontitles-1.3m": _AMAZON,
+    "wikilshtc-325k": _WIKIPEDIA,
+    "wikipedia-500k": _WIKIPEDIA,
+    "wikititles-500k": _WIKIPEDIA,
+    "lf-wikipedia-500k": _WIKIPEDIA,
+    "lf-wikititles-500k": _WIKIPEDIA,
+}
+
+
+def propensity_of(name: str) -> tuple[float, float]:
+    """(A, B) by data-set name, whatever its case and dashes; (0.55, 1.5) for every set not in the table."""
+    return _TABLE.get(name.lower().replace("_", "-"), DEFAULT_PROPENSITY)

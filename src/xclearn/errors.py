@@ -1,0 +1,72 @@
+"""One tree of errors, one sentence shape: what is wrong, where, the value that came, what is allowed, what to do.
+
+The command line prints these without a traceback and exits with 2; the server answers 4xx. This module knows nothing
+about either, and imports nothing from the package.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class XclearnError(Exception):
+    """Base of every error a user can cause. Build it with keywords; `str()` gives the one sentence."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        got: object = None,
+        allowed: str | None = None,
+        todo: str | None = None,
+    ) -> None:
+        self.what, self.where, self.got, self.allowed, self.todo = what, where, got, allowed, todo
+        super().__init__(self._sentence())
+
+    def _sentence(self) -> str:
+        sentence = f"{self.where}: {self.what}" if self.where else self.what
+        if self.got is not None:
+            sentence += f"; got {_short(self.got)}"
+        if self.allowed:
+            sentence += f"; allowed: {self.allowed}"
+        sentence += "."
+        return f"{sentence} {self.todo}" if self.todo else sentence
+
+
+class DataError(XclearnError):
+    """A data file, record or array cannot be read as what it claims to be."""
+
+
+class ConfigError(XclearnError):
+    """A setting is unknown, of the wrong type, or out of range."""
+
+
+class ModelError(XclearnError):
+    """A model folder or checkpoint is missing, changed, foreign, or of another format version."""
+
+
+class NotFitted(XclearnError):
+    """`predict`, `save` or a learned attribute was asked for before `fit`."""
+
+
+class PlanError(XclearnError):
+    """Training would not fit into the memory that there is."""
+
+
+class MissingExtra(XclearnError):
+    """An optional dependency is needed and not installed."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'x'?` when something in `known` looks like `name`, else the list of what exists."""
+    names = sorted(known)
+    match = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"Did you mean '{match[0]}'?" if match else f"Known: {', '.join(names) or 'none'}."
+
+
+def _short(value: object, limit: int = 120) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    text = f"'{text}'" if isinstance(value, str) else text
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,0 +1,9 @@
+"""Models as files and as something to ask, without training code."""
+
+from xclearn.inference.evaluate import evaluate
+from xclearn.inference.folder import Model, load_model, save_model
+from xclearn.inference.predictor import Predictor
+
+load = Predictor.load
+
+__all__ = ["Model", "Predictor", "evaluate", "load", "load_model", "save_model"]

@@ -1,0 +1,171 @@
+"""The model folder: model.json, tensors.safetensors and a model card. Tensors and JSON only; loading runs no code.
+
+`model.json` carries the size and hash of every other file and a hash of itself. Every load checks JSON, headers and
+shapes; `verify=True` (the default) also reads and hashes every byte. Knows nothing about training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from xclearn.data.dataset import LabelSet
+from xclearn.errors import ModelError
+from xclearn.files import atomic_folder
+from xclearn.inference.card import model_card
+from xclearn.inference.components import COMPONENTS
+from xclearn.inference.servable import Servable
+from xclearn.inference.tensors import StringTable, read_tensors, write_tensors
+from xclearn.text import Vectoriser, vectoriser_from_state
+
+FORMAT, FORMAT_VERSION = "xclearn-model", 1
+_JSON, _TENSORS, _CARD = "model.json", "tensors.safetensors", "README.md"
+
+
+@final
+@dataclass(frozen=True)
+class Model:
+    """What a folder holds: the servable, the labels, and the facts about them (algorithm, settings, data, metrics)."""
+
+    servable: Servable
+    labels: LabelSet
+    about: dict[str, Any]
+
+
+def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> None:
+    """Write the folder atomically: either all of it is there, or nothing."""
+    with atomic_folder(Path(folder), replace=replace) as temporary:
+        tensors: dict[str, np.ndarray] = {}
+        servable = _freeze(model.servable, "servable", tensors)
+        labels = {"names": _freeze(list(model.labels.names), "labels.names", tensors)}
+        if isinstance(model.labels.texts, list | tuple | StringTable):  # label features are only needed to train
+            labels["texts"] = _freeze(list(model.labels.texts), "labels.texts", tensors)
+        write_tensors(temporary / _TENSORS, tensors)
+        (temporary / _CARD).write_text(model_card(model.about, model.servable.n_labels), encoding="utf-8")
+        files = {name: _fingerprint(temporary / name) for name in (_TENSORS, _CARD)}
+        content = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "about": model.about,
+            "servable": servable,
+            "labels": labels,
+            "files": files,
+        }
+        content["sha256"] = _own_hash(content)
+        (temporary / _JSON).write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def load_model(folder: str | Path, *, verify: bool = True) -> Model:
+    """Read a folder; with `verify` every byte is hashed, without only JSON, sizes, headers and shapes are checked."""
+    path = Path(folder)
+    content = _read_json(path / _JSON)
+    for name in (_TENSORS, _CARD):
+        _check_file(path / name, content["files"].get(name), verify)
+    tensors, _ = read_tensors(path / _TENSORS)
+    try:
+        servable = _thaw(content["servable"], tensors)
+        names = _thaw(content["labels"]["names"], tensors)
+        texts = _thaw(content["labels"]["texts"], tensors) if "texts" in content["labels"] else None
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ModelError("the model description is incomplete", where=str(path / _JSON), got=str(error)) from error
+    if not isinstance(servable, Servable):
+        raise ModelError("the model description holds no servable", where=str(path / _JSON))
+    servable.check()
+    if len(names) != servable.n_labels:
+        raise ModelError("label names and scorers differ", where=str(path), got=(len(names), servable.n_labels))
+    return Model(servable, LabelSet(names, texts), content["about"])
+
+
+def _freeze(value: Any, path: str, tensors: dict[str, np.ndarray]) -> Any:
+    """JSON of a value; arrays and lists of strings go into `tensors` under their path."""
+    if isinstance(value, np.ndarray):
+        tensors[path] = value
+        return {"tensor": path}
+    if isinstance(value, Vectoriser):
+        return {"vectoriser": value.kind, "state": _freeze(value.to_state(), path, tensors)}
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        table = StringTable.of(value)
+        tensors[f"{path}.utf8"], tensors[f"{path}.offsets"] = table.block, table.offsets
+        return {"strings": path}
+    if isinstance(value, list):
+        return [_freeze(item, f"{path}.{i}", tensors) for i, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        return {"map": {key: _freeze(item, f"{path}.{key}", tensors) for key, item in value.items()}}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {
+            f.name: _freeze(getattr(value, f.name), f"{path}.{f.name}", tensors) for f in dataclasses.fields(value)
+        }
+        return {"component": "servable.v1" if isinstance(value, Servable) else value.kind, "fields": fields}  # type: ignore[attr-defined]
+    return value
+
+
+def _thaw(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return [_thaw(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "tensor" in value:
+        return tensors[value["tensor"]]
+    if "strings" in value:
+        table = StringTable(tensors[f"{value['strings']}.utf8"], tensors[f"{value['strings']}.offsets"])
+        table.check(value["strings"])
+        return table
+    if "map" in value:
+        return {key: _thaw(item, tensors) for key, item in value["map"].items()}
+    if "vectoriser" in value:
+        state = _thaw(value["state"], tensors)
+        plain = {key: list(item) if isinstance(item, StringTable) else item for key, item in state.items()}
+        return vectoriser_from_state(value["vectoriser"], plain)
+    classes = {**COMPONENTS, "servable.v1": Servable}
+    name = value["component"]
+    if name not in classes:
+        raise ModelError("the model needs a part this version does not have", got=name, allowed=", ".join(classes))
+    return classes[name](**{key: _thaw(item, tensors) for key, item in value["fields"].items()})
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        todo = "Name the folder that `xc train -o` wrote."
+        raise ModelError("no model here", where=str(path.parent), got=error.strerror, todo=todo) from error
+    except ValueError as error:
+        raise ModelError("model.json is damaged", where=str(path), got=str(error)) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ModelError("model.json is not of an xclearn model", where=str(path), allowed=f'"format": "{FORMAT}"')
+    if content.get("format_version") != FORMAT_VERSION:
+        raise ModelError(
+            "the model has another format version",
+            where=str(path),
+            got=content.get("format_version"),
+            allowed=str(FORMAT_VERSION),
+            todo="Train it again with this version, or install the version that wrote it.",
+        )
+    if content.get("sha256") != _own_hash(content) or not isinstance(content.get("files"), dict):
+        raise ModelError("model.json was changed after it was written", where=str(path))
+    return content
+
+
+def _own_hash(content: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in content.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    with path.open("rb") as stream:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+
+
+def _check_file(path: Path, expected: Any, verify: bool) -> None:
+    if not path.is_file() or not isinstance(expected, dict):
+        raise ModelError("a file of the model is missing", where=str(path))
+    if path.stat().st_size != expected.get("bytes") or (verify and _fingerprint(path) != expected):
+        todo = "Copy the folder again or train anew."
+        raise ModelError("the file was changed after the model was written", where=str(path), todo=todo)

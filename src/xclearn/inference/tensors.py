@@ -1,0 +1,115 @@
+"""safetensors files as memory-mapped NumPy arrays, and string tables as tensors.
+
+Reading maps the file and checks its header (no bytes of a tensor are touched), so a model loads in milliseconds and may
+be larger than memory. Knows nothing about what the tensors mean.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from xclearn.errors import ModelError
+from xclearn.files import atomic_path
+
+_DTYPES = {
+    "F32": "<f4",
+    "F64": "<f8",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I8": "|i1",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
+_LARGEST_HEADER = 100_000_000
+
+
+def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a safetensors file atomically."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    with atomic_path(path) as temporary:
+        contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+        try:
+            save_file(contiguous, temporary, metadata=dict(metadata or {}))
+        except SafetensorError as error:  # a full disk, mostly
+            raise OSError(str(error)) from error
+
+
+def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """All tensors of a file, mapped read-only, and its metadata."""
+    try:
+        mapped = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+    except (OSError, ValueError) as error:
+        raise ModelError("the tensor file cannot be opened", where=str(path), got=str(error)) from error
+    header, start = _header(mapped, path)
+    metadata = header.pop("__metadata__", {})
+    return {name: _view(mapped, start, entry, f"{path}:{name}") for name, entry in header.items()}, metadata
+
+
+def _header(mapped: np.ndarray, path: Path) -> tuple[dict[str, Any], int]:
+    length = int(mapped[:8].view("<u8")[0]) if len(mapped) >= 8 else _LARGEST_HEADER
+    if length >= _LARGEST_HEADER or 8 + length > len(mapped):
+        raise ModelError("not a safetensors file, or cut short", where=str(path), got=f"{len(mapped)} bytes")
+    try:
+        header = json.loads(mapped[8 : 8 + length].tobytes())
+    except ValueError as error:
+        raise ModelError("the tensor header is damaged", where=str(path)) from error
+    if not isinstance(header, dict):
+        raise ModelError("the tensor header is damaged", where=str(path))
+    return header, 8 + length
+
+
+def _view(mapped: np.ndarray, start: int, entry: Any, where: str) -> np.ndarray:
+    try:
+        dtype, shape, (begin, end) = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"]), entry["data_offsets"]
+        fits = 0 <= begin <= end <= len(mapped) - start and math.prod(shape) * dtype.itemsize == end - begin
+        if not fits or any(size < 0 for size in shape):
+            raise ValueError
+        return mapped[start + begin : start + end].view(dtype).reshape(shape)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError("a tensor's entry does not fit the file", where=where, got=entry) from error
+
+
+@final
+class StringTable(Sequence[str]):
+    """Strings as one block of UTF-8 and offsets: loads without decoding, decodes one string when asked for it."""
+
+    def __init__(self, block: np.ndarray, offsets: np.ndarray) -> None:
+        self.block, self.offsets = block, offsets  # uint8 (bytes,), int64 (n + 1,)
+
+    @classmethod
+    def of(cls, strings: Sequence[str]) -> StringTable:
+        encoded = [string.encode("utf-8", "surrogatepass") for string in strings]
+        offsets = np.concatenate([[0], np.cumsum([len(item) for item in encoded], dtype=np.int64)]).astype(np.int64)
+        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets)
+
+    def check(self, where: str) -> None:
+        """Refuse offsets that do not walk through the block."""
+        offsets = self.offsets
+        right = offsets.ndim == 1 and len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(self.block)
+        if not right or np.any(offsets[1:] < offsets[:-1]):
+            raise ModelError("a string table's offsets do not fit its bytes", where=where)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        position = range(len(self))[index]
+        begin, end = self.offsets[position], self.offsets[position + 1]
+        return self.block[begin:end].tobytes().decode("utf-8", "surrogatepass")
+
+    def __iter__(self) -> Iterator[str]:
+        everything = self.block.tobytes()
+        bounds = self.offsets.tolist()
+        for begin, end in pairwise(bounds):
+            yield everything[begin:end].decode("utf-8", "surrogatepass")

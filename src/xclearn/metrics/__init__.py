@@ -1,0 +1,24 @@
+"""Figures of a model on a split: ranking metrics, bins by label frequency, intervals and a paired test."""
+
+from xclearn.metrics.bins import Bin, volume_bins
+from xclearn.metrics.ranking import FILTER_RULES, apply_filter, extra_for_filter, hits, sort_predictions
+from xclearn.metrics.report import KS, RECALL_KS, Report, Terms, evaluate_predictions
+from xclearn.metrics.significance import PairedResult, intervals, paired_test
+
+__all__ = [
+    "FILTER_RULES",
+    "KS",
+    "RECALL_KS",
+    "Bin",
+    "PairedResult",
+    "Report",
+    "Terms",
+    "apply_filter",
+    "evaluate_predictions",
+    "extra_for_filter",
+    "hits",
+    "intervals",
+    "paired_test",
+    "sort_predictions",
+    "volume_bins",
+]

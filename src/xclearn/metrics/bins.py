@@ -1,0 +1,61 @@
+"""Where a model's precision comes from: labels in bins of equal training volume, from the head to the tail.
+
+This module knows training counts and a report, nothing about how bins are shown.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from xclearn.errors import ConfigError, DataError
+from xclearn.metrics.report import Report
+
+
+class Bin(NamedTuple):
+    """Labels of neighbouring training frequency."""
+
+    n_labels: int
+    highest_count: int  # training documents of its most and least frequent label; 0 in an empty bin
+    lowest_count: int
+    n_relevant: int  # (document, label) pairs of the evaluated truth
+    contribution: float  # to P@k, in percentage points: the bins add up to P@k
+    recall: float  # percent of `n_relevant` found in the first k; 0 where there is none
+
+
+def volume_bins(report: Report, label_counts: np.ndarray, *, k: int = 5, n_bins: int = 5) -> list[Bin]:
+    """The labels by training count descending, cut into `n_bins` of equal total count (10: deciles).
+
+    A label that spans a cut belongs to the bin it starts in, so a bin after a very frequent label can be empty.
+    """
+    _check(report, label_counts, k, n_bins)
+    bin_of_label = _bin_of_label(label_counts.astype(np.int64), n_bins)  # (L,)
+    found = np.bincount(bin_of_label[report.ids[:, :k][report.hit[:, :k]]], minlength=n_bins)
+    relevant = np.bincount(bin_of_label[report.relevance.indices], minlength=n_bins)
+    return [
+        _bin(label_counts[bin_of_label == index], int(found[index]), int(relevant[index]), k * len(report.ids))
+        for index in range(n_bins)
+    ]
+
+
+def _bin(counts: np.ndarray, found: int, relevant: int, predicted: int) -> Bin:
+    highest, lowest = (int(counts.max()), int(counts.min())) if len(counts) else (0, 0)
+    return Bin(len(counts), highest, lowest, relevant, 100 * found / predicted, 100 * found / max(relevant, 1))
+
+
+def _bin_of_label(counts: np.ndarray, n_bins: int) -> np.ndarray:
+    order = np.argsort(-counts, kind="stable")
+    before = np.cumsum(counts[order]) - counts[order]  # training pairs of the more frequent labels
+    bin_of_label = np.empty(len(counts), dtype=np.int64)
+    bin_of_label[order] = np.minimum(before * n_bins // counts.sum(), n_bins - 1)  # untrained labels: the last bin
+    return bin_of_label
+
+
+def _check(report: Report, label_counts: np.ndarray, k: int, n_bins: int) -> None:
+    deepest = report.ids.shape[1]
+    if not (1 <= k <= deepest and n_bins >= 1):
+        raise ConfigError("bins out of range", got=(k, n_bins), allowed=f"k from 1 to {deepest}, at least one bin")
+    if label_counts.shape != report.relevance.shape[1:] or label_counts.sum() <= 0:
+        allowed = f"the training count of each of {report.relevance.shape[1]} labels, not all zero"
+        raise DataError("label counts do not fit the report", got=label_counts.shape, allowed=allowed)

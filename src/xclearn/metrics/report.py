@@ -1,0 +1,157 @@
+"""P, nDCG, PSP, PSnDCG, recall and coverage at k, with what each document adds to them.
+
+With y the relevant labels of a document, w the inverse propensities, and sums over the documents of a split:
+
+    P@k       hits in the first k / k
+    nDCG@k    sum of 1/log2(1 + rank) over hits, by the same sum for a perfect list of min(k, |y|) labels
+    PSP@k     sum of w over hits / k, by that sum for the k heaviest labels of y: a ratio of sums, not a mean of ratios
+    PSnDCG@k  w-weighted DCG, by that of the heaviest labels of y, each first divided by the unweighted ideal DCG
+    R@k       hits in the first k / |y|
+    C@k       distinct labels hit in the first k of some document, of the distinct labels relevant to some document
+
+A document without labels counts, with 0, in every mean; a list shorter than k is not excused: k stays the divisor.
+This module knows nothing about models, label names or how figures are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from xclearn.data.dataset import NO_PAIRS
+from xclearn.data.topk import TopK
+from xclearn.errors import ConfigError, DataError
+from xclearn.metrics.ranking import apply_filter, hits, sort_predictions
+
+KS = (1, 3, 5)
+RECALL_KS = (10, 20, 100)
+
+
+class Terms(NamedTuple):
+    """What each document adds to a metric: its value is Σ gained / Σ attainable."""
+
+    gained: np.ndarray  # (n,)
+    attainable: np.ndarray  # (n,); all ones where the metric is a plain mean
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Report:
+    """The figures of one model on one split, in percent, and what they were counted from (filter applied)."""
+
+    values: dict[str, float]  # "P@1": 31.4, …
+    terms: dict[str, Terms]  # of every metric but coverage, which is no sum over documents
+    ids: np.ndarray  # (n, deepest k) int64 predicted labels
+    hit: np.ndarray  # (n, deepest k) bool
+    relevance: sp.csr_matrix  # (n, L)
+
+
+def evaluate_predictions(
+    predictions: TopK,
+    relevance: sp.csr_matrix,
+    inverse_propensity: np.ndarray,
+    *,
+    filter_pairs: np.ndarray = NO_PAIRS,
+    filter_rule: str = "both",
+    ks: Sequence[int] = KS,
+    recall_ks: Sequence[int] = RECALL_KS,
+) -> Report:
+    """P, nDCG, PSP and PSnDCG at `ks`, recall and coverage at `recall_ks`.
+
+    Ask the model for `max(recall_ks) + extra_for_filter(filter_pairs)` predictions. Their order here is score
+    descending, then id ascending, whatever order they come in.
+    """
+    deepest = _deepest((*ks, *recall_ks))
+    _check_predictions(predictions, relevance)
+    _check_truth(relevance, inverse_propensity)
+    predictions, relevance = apply_filter(sort_predictions(predictions), relevance, filter_pairs, filter_rule)
+    if relevance.nnz == 0:
+        raise DataError("nothing to evaluate: no document has a relevant label", got=relevance.shape)
+    ids = _of_width(predictions.ids, deepest)
+    hit = hits(ids, relevance)
+    terms = _ranking_terms(ids, hit, relevance, inverse_propensity, ks) | _recall_terms(hit, relevance, recall_ks)
+    values = {name: 100 * float(gained.sum() / attainable.sum()) for name, (gained, attainable) in terms.items()}
+    return Report(values | _coverage(ids, hit, relevance, recall_ks), terms, ids, hit, relevance)
+
+
+def _ranking_terms(
+    ids: np.ndarray, hit: np.ndarray, relevance: sp.csr_matrix, inverse_propensity: np.ndarray, ks: Sequence[int]
+) -> dict[str, Terms]:
+    deepest, one = max(ks, default=0), np.ones(len(ids))
+    hit = hit[:, :deepest]
+    weight = np.where(hit, inverse_propensity[ids[:, :deepest]], 0)  # (n, deepest)
+    best = _heaviest(relevance, inverse_propensity, deepest)  # (n, deepest)
+    discount = 1 / np.log2(np.arange(deepest) + 2)
+    ideal = np.concatenate([[1], np.cumsum(discount)])  # of 0, 1, … labels; 1 for none keeps their 0/1 = 0
+    ideal_at = {k: ideal[np.minimum(np.diff(relevance.indptr), k)] for k in ks}
+    return (
+        {f"P@{k}": Terms(hit[:, :k].sum(1) / k, one) for k in ks}
+        | {f"nDCG@{k}": Terms(hit[:, :k] @ discount[:k] / ideal_at[k], one) for k in ks}
+        | {f"PSP@{k}": Terms(weight[:, :k].sum(1) / k, best[:, :k].sum(1) / k) for k in ks}
+        | {
+            f"PSnDCG@{k}": Terms(weight[:, :k] @ discount[:k] / ideal_at[k], best[:, :k] @ discount[:k] / ideal_at[k])
+            for k in ks
+        }
+    )
+
+
+def _recall_terms(hit: np.ndarray, relevance: sp.csr_matrix, ks: Sequence[int]) -> dict[str, Terms]:
+    n_relevant, one = np.maximum(np.diff(relevance.indptr), 1), np.ones(len(hit))
+    return {f"R@{k}": Terms(hit[:, :k].sum(1) / n_relevant, one) for k in ks}
+
+
+def _coverage(ids: np.ndarray, hit: np.ndarray, relevance: sp.csr_matrix, ks: Sequence[int]) -> dict[str, float]:
+    n_relevant = len(np.unique(relevance.indices))
+    return {f"C@{k}": 100 * len(np.unique(ids[:, :k][hit[:, :k]])) / n_relevant for k in ks}
+
+
+def _heaviest(relevance: sp.csr_matrix, weights: np.ndarray, k: int) -> np.ndarray:
+    """The k largest weights among each row's relevant labels, descending, 0 where there are fewer: (n, k)."""
+    rows = np.repeat(np.arange(relevance.shape[0]), np.diff(relevance.indptr))  # (nnz,)
+    weight = weights[relevance.indices]
+    weight = weight[np.lexsort((-weight, rows))]
+    rank = np.arange(relevance.nnz) - relevance.indptr[rows]
+    heaviest = np.zeros((relevance.shape[0], k))
+    heaviest[rows[rank < k], rank[rank < k]] = weight[rank < k]
+    return heaviest
+
+
+def _of_width(ids: np.ndarray, width: int) -> np.ndarray:
+    wide = np.full((len(ids), width), -1, dtype=np.int64)
+    wide[:, : ids.shape[1]] = ids[:, :width]
+    return wide
+
+
+def _deepest(ks: tuple[int, ...]) -> int:
+    if min(ks, default=0) < 1:
+        raise ConfigError("a metric at k needs k of at least 1", got=ks)
+    return max(ks)
+
+
+def _check_predictions(predictions: TopK, relevance: sp.csr_matrix) -> None:
+    ids, scores = predictions
+    if ids.ndim != 2 or ids.shape != scores.shape or len(ids) != relevance.shape[0] or ids.dtype.kind != "i":
+        allowed = f"integer ids and their scores, both ({relevance.shape[0]}, k)"
+        got = (ids.dtype.name, ids.shape, scores.shape)
+        raise DataError("predictions do not fit the truth", got=got, allowed=allowed)
+    if np.isnan(scores).any():
+        raise DataError("a predicted score is not a number", where=f"row {np.argwhere(np.isnan(scores))[0][0]}")
+    ordered = np.sort(ids, axis=1)
+    repeated = np.argwhere((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0))
+    if len(repeated):
+        row, column = repeated[0]
+        label = int(ordered[row, column])
+        raise DataError("a label is predicted twice for one document", where=f"row {row}", got=label)
+
+
+def _check_truth(relevance: sp.csr_matrix, inverse_propensity: np.ndarray) -> None:
+    if not (relevance.has_canonical_format and relevance.data.all()):
+        todo = "Call eliminate_zeros() and sum_duplicates() on it."
+        raise DataError("relevance has unsorted, repeated or zero entries", todo=todo)
+    if inverse_propensity.shape != relevance.shape[1:] or not (inverse_propensity > 0).all():
+        allowed = f"one positive number for each of {relevance.shape[1]} labels"
+        raise DataError("inverse propensities do not fit the labels", got=inverse_propensity.shape, allowed=allowed)

@@ -1,0 +1,75 @@
+"""Matrix rows on a device, sparse or dense, gathered by row without leaving it.
+
+Holds documents (token ids and weights) and relevance (label ids) alike. Knows nothing about what the columns mean.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, final
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+
+class Gathered(NamedTuple):
+    """Entries of some rows, row after row."""
+
+    owner: torch.Tensor  # (m,) position in the batch of each entry, ascending
+    columns: torch.Tensor  # (m,) int64
+    values: torch.Tensor  # (m,) float32
+    offsets: torch.Tensor  # (n,) where each row starts
+
+
+@final
+class SparseRows:
+    """A CSR matrix as three tensors."""
+
+    def __init__(self, indptr: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, n_columns: int) -> None:
+        self.indptr, self.columns, self.values, self.n_columns = indptr, columns, values, n_columns
+
+    @classmethod
+    def of(cls, matrix: sp.csr_matrix, device: torch.device) -> SparseRows:
+        parts = (
+            matrix.indptr.astype(np.int64),
+            matrix.indices.astype(np.int32),
+            matrix.data.astype(np.float32, copy=False),
+        )
+        indptr, columns, values = (torch.from_numpy(part).to(device) for part in parts)
+        return cls(indptr, columns, values, matrix.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def take(self, rows: torch.Tensor) -> Gathered:
+        """The entries of `rows` (n,), in their order."""
+        starts, lengths = self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows]  # (n,)
+        offsets = lengths.cumsum(0) - lengths  # (n,)
+        owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)  # (m,)
+        position = torch.arange(len(owner), device=rows.device) - offsets[owner] + starts[owner]
+        return Gathered(owner, self.columns[position].long(), self.values[position], offsets)
+
+
+@final
+class DenseRows:
+    """A dense matrix on a device."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self.values = values  # (n, V)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.values[rows]
+
+
+FeatureRows = SparseRows | DenseRows
+FeatureBatch = Gathered | torch.Tensor
+
+
+def feature_rows(features: sp.csr_matrix | np.ndarray, device: torch.device) -> FeatureRows:
+    """The device form of a feature matrix."""
+    if isinstance(features, np.ndarray):
+        return DenseRows(torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32)).to(device))
+    return SparseRows.of(features, device)

@@ -1,0 +1,15 @@
+"""Text to numbers: settings say how, vectorisers are what was learnt."""
+
+from xclearn.text.settings import Sequences, TextSettings, WordPiece, Words, vectoriser_for
+from xclearn.text.vectorisers import SequenceVectoriser, Vectoriser, vectoriser_from_state
+
+__all__ = [
+    "SequenceVectoriser",
+    "Sequences",
+    "TextSettings",
+    "Vectoriser",
+    "WordPiece",
+    "Words",
+    "vectoriser_for",
+    "vectoriser_from_state",
+]

@@ -1,0 +1,70 @@
+"""Which kind of documents came: texts, sparse features or dense features; and the checks each kind needs.
+
+Knows nothing about vocabularies or weights. What is refused here is refused with a `DataError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from xclearn.errors import DataError
+
+Documents: TypeAlias = Sequence[str] | sp.csr_matrix | np.ndarray
+
+TEXTS, SPARSE, DENSE = "texts", "sparse features", "dense features"
+
+
+def documents_kind(documents: Documents) -> str:
+    """`TEXTS`, `SPARSE` or `DENSE`; anything else is refused."""
+    if isinstance(documents, str):
+        raise DataError("one text came, not a list of texts", got=documents, todo="Put it into a list: [text].")
+    if sp.issparse(documents):
+        return SPARSE
+    if isinstance(documents, np.ndarray):
+        return DENSE
+    if isinstance(documents, Sequence):
+        return TEXTS
+    allowed = "a list of texts, a sparse matrix (n, V), an array (n, V)"
+    raise DataError("not documents", got=type(documents).__name__, allowed=allowed)
+
+
+def require(documents: Documents, kind: str, width: int | None = None, where: str | None = None) -> Any:
+    """`documents` themselves, once seen to be of this kind and, where they are features, of this width."""
+    came = documents_kind(documents)
+    if came != kind:
+        raise DataError("not the kind of documents the model is trained on", where=where, got=came, allowed=kind)
+    checked: Any = documents
+    if kind == TEXTS:
+        check_texts(checked, where or "documents")
+    else:
+        _check_features(checked, width, where)
+    return checked
+
+
+def check_texts(texts: Sequence[str], where: str = "documents") -> None:
+    """Refuse a list that holds anything but texts."""
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError("not a text", where=f"{where}[{row}]", got=text)
+
+
+def as_float32(values: np.ndarray) -> np.ndarray:
+    """`values` in 32 bits; NaN and infinity are refused, also where only 32 bits make it infinite."""
+    with np.errstate(over="ignore"):
+        converted = np.ascontiguousarray(values, dtype=np.float32)
+    if not np.isfinite(converted).all():
+        raise DataError("a feature is NaN, or infinite in 32 bits", todo="Clean the features before they come here.")
+    return converted
+
+
+def _check_features(documents: sp.csr_matrix | np.ndarray, width: int | None, where: str | None) -> None:
+    """Refuse what is not numbers in rows of `width` (any width above zero when None)."""
+    if documents.dtype.kind not in "biuf":
+        raise DataError("features are not numbers", where=where, got=str(documents.dtype), todo="Give texts as a list.")
+    if documents.ndim != 2 or documents.shape[1] == 0 or width not in (None, documents.shape[1]):
+        allowed = f"(n, {'V' if width is None else width})"
+        raise DataError("features have the wrong shape", where=where, got=documents.shape, allowed=allowed)

@@ -1,0 +1,173 @@
+"""Settings of how texts become numbers, and how a vectoriser is learnt from them.
+
+The vocabulary and idf come from documents and label texts together, once, and do not depend on their order. Knows
+nothing about labels, models or files.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, final
+
+import numpy as np
+
+from xclearn.config import Count, Range, check, kind_of
+from xclearn.errors import DataError
+from xclearn.text.documents import SPARSE, TEXTS, Documents, documents_kind, require
+from xclearn.text.tokenisers import CONTINUES, LONGEST_WORD, WordPieceTokeniser, words
+from xclearn.text.vectorisers import (
+    DenseVectoriser,
+    SequenceVectoriser,
+    SparseVectoriser,
+    Vectoriser,
+    WordPieceVectoriser,
+    WordVectoriser,
+    token_counts,
+)
+from xclearn.text.weighting import Weighting, inverse_document_frequency
+
+PieceCount = Annotated[int, Range(100)]  # fewer cannot even hold an alphabet
+
+_UNKNOWN = "[UNK]"  # cannot be a word: brackets are not word characters
+
+
+class TextSettings(ABC):
+    """How to learn a vectoriser from texts."""
+
+    @abstractmethod
+    def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
+        """One vocabulary shared by documents and label texts."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Words(TextSettings):
+    """TF-IDF over whole words."""
+
+    max_features: Count | None = None  # words kept, those in most texts first; auto: all
+    min_count: Count | None = None  # a word must stand in this many texts; auto: 2, below 1,000 texts 1
+    sublinear: bool = True  # weigh a word by 1 + ln(count) instead of its count
+    normalise: bool = True  # scale each text's weights to Euclidean length one
+
+    def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
+        texts = _training_texts(self, documents, label_texts)
+        counts = _texts_with_word(texts)
+        tokens = _most_common(counts, self.min_count or _usual_min_count(texts), self.max_features)
+        idf = inverse_document_frequency(np.array([counts[token] for token in tokens]), len(texts))
+        return WordVectoriser(tokens, Weighting(idf, self.sublinear, self.normalise))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class WordPiece(TextSettings):
+    """TF-IDF over word pieces learnt from the texts: an unseen word still says something."""
+
+    vocabulary_size: PieceCount = 40_000  # pieces at most; frequent words become pieces of their own
+    sublinear: bool = True  # weigh a piece by 1 + ln(count) instead of its count
+    normalise: bool = True  # scale each text's weights to Euclidean length one
+
+    def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
+        texts = _training_texts(self, documents, label_texts)
+        tokens = _learn_pieces(texts, self.vocabulary_size)
+        present = token_counts(WordPieceTokeniser(tokens), texts).indices
+        idf = inverse_document_frequency(np.bincount(present, minlength=len(tokens)), len(texts))
+        return WordPieceVectoriser(tokens, Weighting(idf, self.sublinear, self.normalise))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Sequences(TextSettings):
+    """Token ids in the order of the text, for encoders that read it."""
+
+    unit: Literal["wordpiece", "words"] = "wordpiece"  # what a token is
+    vocabulary_size: PieceCount = 40_000  # tokens at most, the most frequent
+    max_length: Count = 32  # tokens kept of a text; 32 holds nearly every title whole
+
+    def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
+        texts = _training_texts(self, documents, label_texts)
+        if self.unit == "words":
+            tokens = _most_common(_texts_with_word(texts), _usual_min_count(texts), self.vocabulary_size)
+        else:
+            tokens = _learn_pieces(texts, self.vocabulary_size)
+        return SequenceVectoriser(self.unit, tokens, self.max_length)
+
+
+def vectoriser_for(documents: Documents, settings: TextSettings, label_texts: Documents | None = None) -> Vectoriser:
+    """Learnt from texts by `settings`; features pass through. Label texts must be of the documents' kind."""
+    kind = documents_kind(documents)
+    given = require(documents, kind)
+    if kind == TEXTS:
+        return settings.learn(given, label_texts)
+    width = given.shape[1]
+    if label_texts is not None:
+        require(label_texts, kind, width, where="label texts")
+    return SparseVectoriser(width) if kind == SPARSE else DenseVectoriser(width)
+
+
+def _training_texts(settings: TextSettings, documents: Documents, label_texts: Documents | None) -> list[str]:
+    check(settings, where=kind_of(type(settings)))
+    labels = [] if label_texts is None else require(label_texts, TEXTS, where="label texts")
+    return [*require(documents, TEXTS), *labels]
+
+
+def _usual_min_count(texts: Sequence[str]) -> int:
+    """A word seen once teaches nothing, but of few texts nothing can be spared."""
+    return 1 if len(texts) < 1000 else 2
+
+
+def _texts_with_word(texts: Sequence[str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(set(words(text)))
+    return counts
+
+
+def _most_common(counts: Counter[str], min_count: int, size: int | None) -> list[str]:
+    """Most common first, ties by name."""
+    kept = sorted((token for token, count in counts.items() if count >= min_count), key=lambda t: (-counts[t], t))
+    if not kept:
+        raise DataError(f"no word stands in at least {min_count} texts", todo="Give more texts.")
+    return kept[:size]
+
+
+def _learn_pieces(texts: Sequence[str], size: int) -> list[str]:
+    """At most `size` pieces, the same ones for the same texts in any order."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordPiece as Model
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from tokenizers.trainers import WordPieceTrainer
+
+    # A character is a piece in two forms, so a quarter leaves half of the pieces to longer ones.
+    alphabet = _alphabet(texts, size // 4)
+    # The trainer breaks ties by token id, and numbers characters in the order of a randomly seeded hash map. Naming all
+    # of them as special tokens fixes that order; they lose this meaning here, as only the list of pieces is kept.
+    fixed = [_UNKNOWN, *alphabet, *(CONTINUES + character for character in alphabet)]
+    trainer = WordPieceTrainer(
+        vocab_size=size + 1,
+        min_frequency=2,
+        special_tokens=fixed,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        continuing_subword_prefix=CONTINUES,
+        show_progress=False,
+    )
+    tokenizer = Tokenizer(Model(unk_token=_UNKNOWN))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.train_from_iterator((" ".join(text_words) for text_words in _short_words(texts)), trainer)
+    id_of_piece = tokenizer.get_vocab()
+    return sorted(id_of_piece.keys() - {_UNKNOWN}, key=lambda piece: id_of_piece[piece])
+
+
+def _alphabet(texts: Sequence[str], size: int) -> list[str]:
+    """The most common characters of words."""
+    counts: Counter[str] = Counter()
+    for text_words in _short_words(texts):
+        counts.update("".join(text_words))
+    return _most_common(counts, 1, size)
+
+
+def _short_words(texts: Sequence[str]) -> Iterator[list[str]]:
+    return ([word for word in words(text) if len(word) <= LONGEST_WORD] for text in texts)

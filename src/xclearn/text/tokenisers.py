@@ -1,0 +1,94 @@
+"""Text to token ids over a fixed vocabulary: whole words, or WordPiece.
+
+A word is a run of `\\w` characters of the lower-cased text, so NUL bytes and lone surrogates only separate words. What
+the vocabulary does not know gives no id. Knows nothing about how a vocabulary is learnt or how tokens are weighted.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Sequence
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+LONGEST_WORD = 100  # characters; a longer word is unknown to WordPiece, so that one endless word cannot stall it
+CONTINUES = "##"  # marks a piece that does not begin its word
+
+_find_words = re.compile(r"\w+").findall
+
+
+def words(text: str) -> list[str]:
+    """The lower-cased words of a text, in order."""
+    return _find_words(text.lower())
+
+
+class Tokeniser(ABC):
+    """`tokens[i]` is the token with id i."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self.tokens = tokens
+        self._id_of_token = {token: i for i, token in enumerate(tokens)}
+
+    @abstractmethod
+    def encode_one(self, text: str) -> list[int]:
+        """Ids of the known tokens of a text, in its order."""
+
+    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of all texts in one row (int32), and where each text begins and ends in it (n + 1, int64)."""
+        ids, ends = array("i"), array("q", [0])
+        for text in texts:
+            ids.extend(self.encode_one(text))
+            ends.append(len(ids))
+        return np.asarray(ids), np.asarray(ends)
+
+
+@final
+class WordTokeniser(Tokeniser):
+    """Each known word is a token."""
+
+    def encode_one(self, text: str) -> list[int]:
+        return [i for i in map(self._id_of_token.get, words(text)) if i is not None]
+
+
+@final
+class WordPieceTokeniser(Tokeniser):
+    """The longest known piece from the left, and again; a word that cannot be covered is unknown as a whole.
+
+    Gives what Hugging Face `tokenizers` gives with the same pieces, faster on short texts: nearly every word is one
+    piece and costs one look-up.
+    """
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self.tokens))
+
+    def encode_one(self, text: str) -> list[int]:
+        ids: list[int] = []
+        for word in words(text):
+            whole = self._id_of_token.get(word)
+            if whole is not None:
+                ids.append(whole)
+            elif len(word) <= LONGEST_WORD:
+                ids += self._pieces(word)
+        return ids
+
+    def _pieces(self, word: str) -> list[int]:
+        ids: list[int] = []
+        start, mark = 0, ""
+        while start < len(word):
+            for end in range(min(len(word), start + self._longest), start, -1):
+                piece = self._id_of_token.get(mark + word[start:end])
+                if piece is not None:
+                    break
+            else:
+                return []
+            ids.append(piece)
+            start, mark = end, CONTINUES
+        return ids
+
+
+TOKENISERS: dict[str, type[Tokeniser]] = {"words": WordTokeniser, "wordpiece": WordPieceTokeniser}

@@ -1,0 +1,182 @@
+"""The contract of every algorithm. A newcomer writes four methods; fitting, resuming, saving and predicting are here.
+
+An algorithm is a final, keyword-only dataclass whose fields are the hyper-parameters; a field left at None is chosen
+from the data. `fit` changes no field: what was learnt is in `model_`, what was chosen in `resolved_`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+
+from xclearn import config
+from xclearn._version import __version__
+from xclearn.data.checks import statistics
+from xclearn.data.dataset import Dataset, Documents
+from xclearn.data.topk import TopK
+from xclearn.errors import ModelError, NotFitted
+from xclearn.inference.folder import Model, load_model, save_model
+from xclearn.inference.servable import Servable
+from xclearn.text import TextSettings
+from xclearn.training.checkpoint import Checkpoint
+from xclearn.training.loop import train
+from xclearn.training.plan import Plan, available_memory, measured_flops, require_fit
+from xclearn.training.prepare import Prepared, Size, prepare
+from xclearn.training.run import Callback, Run, pick_device
+from xclearn.training.stage import Stage, Stopping
+
+_SMALLER = ("batch_size", "embedding_dim")  # halved in turn when a plan does not fit
+
+
+class Algorithm(ABC):
+    """Documents and labels in, a servable out."""
+
+    name: ClassVar[str]  # the file's name
+    vectoriser: TextSettings  # how texts become features
+    stopping: Stopping | None  # end on a held-out metric
+
+    @abstractmethod
+    def _auto(self, size: Size, device: str) -> dict[str, Any]:
+        """Values for the fields that may be left at None."""
+
+    @abstractmethod
+    def _plan(self, size: Size, device: str) -> Plan:
+        """What training will hold and cost; every field is set."""
+
+    @abstractmethod
+    def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
+        """Yield stages; code after a yield runs when that stage is trained."""
+
+    @abstractmethod
+    def _servable(self, data: Prepared) -> Servable:
+        """What the trained stages serve."""
+
+    @final
+    def fit(
+        self,
+        data: Dataset,
+        *,
+        device: str = "auto",
+        seed: int = 0,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        callback: Callback | None = None,
+    ) -> Self:
+        """Learn from `data.train`. `checkpoint` names a folder to keep every epoch in; `resume` continues from it."""
+        started = time.perf_counter()
+        config.check(self, self.name)
+        place = pick_device(device)
+        run = Run(place, seed, Checkpoint(Path(checkpoint) if checkpoint else None), callback or (lambda _: None))
+        prepared = prepare(data, self.vectoriser, self.stopping, seed)
+        chosen = self._resolve(prepared.size, place.type)
+        chosen._announce(prepared.size, run)
+        run.checkpoint.open(chosen._fingerprint(data, seed, place.type), resume=resume)
+        for stage in chosen._stages(prepared, run):
+            train(stage, run)
+        about = self._about(chosen, data, seed, place.type, time.perf_counter() - started)
+        self.model_ = Model(chosen._servable(prepared), data.labels, about)
+        self.resolved_ = about["resolved"]
+        return self
+
+    @final
+    def predict(self, documents: Documents, k: int = 5) -> TopK:
+        """The k best labels of each document: ids, scores (n, k)."""
+        return self.model.servable.predict(documents, k)
+
+    @final
+    def save(self, folder: str | Path, *, replace: bool = False) -> None:
+        """Write the model folder."""
+        save_model(self.model, folder, replace=replace)
+
+    @classmethod
+    @final
+    def load(cls, folder: str | Path) -> Self:
+        """A fitted algorithm from a model folder of the same algorithm."""
+        model = load_model(folder)
+        found = model.about.get("algorithm")
+        if found != cls.name:
+            raise ModelError("the model is of another algorithm", where=str(folder), got=found, allowed=cls.name)
+        algorithm = config.build(cls, model.about["settings"], cls.name)
+        algorithm.model_, algorithm.resolved_ = model, model.about["resolved"]
+        return algorithm
+
+    @final
+    def plan(self, data: Dataset, *, device: str = "auto") -> Plan:
+        """What `fit` on this data would hold and cost, without training."""
+        place = pick_device(device)
+        size = prepare(data, self.vectoriser, self.stopping, 0).size
+        return self._resolve(size, place.type)._plan(size, place.type)
+
+    @property
+    @final
+    def model(self) -> Model:
+        """The servable, labels and facts that `fit` or `load` made."""
+        model: Model | None = getattr(self, "model_", None)
+        if model is None:
+            raise NotFitted(f"{type(self).__name__} has not been fitted", todo="Call fit(data) first, or load a model.")
+        return model
+
+    @final
+    def _resolve(self, size: Size, device: str) -> Self:
+        """A copy with every automatic field set."""
+        auto = {name: value for name, value in self._auto(size, device).items() if getattr(self, name) is None}
+        return dataclasses.replace(self, **auto)  # type: ignore[type-var]
+
+    @final
+    def _announce(self, size: Size, run: Run) -> None:
+        """Log the plan, or refuse it with the setting that would fit."""
+        import torch
+
+        kind = run.device.type
+        plan = self._plan(size, kind)
+        require_fit(plan, available_memory(run.device), lambda: self._alternatives(size, kind))
+        dtype = torch.bfloat16 if kind == "cuda" else torch.float32
+        run.log("plan", algorithm=self.name, **plan.facts(measured_flops(run.device, dtype)))
+
+    @final
+    def _alternatives(self, size: Size, device: str) -> list[tuple[str, Plan]]:
+        plans = []
+        for name in _SMALLER:
+            value = getattr(self, name, None) or 0
+            while value >= 2:
+                value //= 2
+                smaller = dataclasses.replace(self, **{name: value})  # type: ignore[type-var]
+                plans.append((f"{name} = {value}", smaller._plan(size, device)))
+        return plans
+
+    @final
+    def _fingerprint(self, data: Dataset, seed: int, device: str) -> str:
+        """Identifies a run: settings, seed, kind of device and the training data's content."""
+        digest = hashlib.sha256(json.dumps([self.name, config.to_plain(self), seed, device]).encode())
+        for array in (data.train.relevance.indptr, data.train.relevance.indices):
+            digest.update(array.tobytes())
+        digest.update(_documents_bytes(data.train.documents))
+        return digest.hexdigest()
+
+    @final
+    def _about(self, chosen: Algorithm, data: Dataset, seed: int, device: str, seconds: float) -> dict[str, Any]:
+        plain, resolved = config.to_plain(self), config.to_plain(chosen)
+        return {
+            "xclearn": __version__,
+            "algorithm": self.name,
+            "settings": plain,
+            "resolved": {name: value for name, value in resolved.items() if plain[name] != value},
+            "data": {"name": data.name, **statistics(data)},
+            "training": {"seed": seed, "device": device, "seconds": round(seconds, 1)},
+        }
+
+
+def _documents_bytes(documents: Documents) -> bytes:
+    if isinstance(documents, np.ndarray):
+        return documents.tobytes()
+    if isinstance(documents, list | tuple):
+        return "\0".join(documents).encode("utf-8", "surrogatepass")
+    return documents.indices.tobytes() + documents.data.tobytes()  # type: ignore[union-attr]

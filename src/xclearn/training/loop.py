@@ -1,0 +1,154 @@
+"""The one training loop. Every stage of every algorithm runs here: batches, steps, log, checkpoint, early stopping.
+
+Randomness is a function of (seed, stage, epoch): an interrupted epoch starts again with the same draws, so a resumed
+run ends with the same bits. Knows nothing about what a stage trains.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from xclearn.parts.row_update import RowUpdate
+from xclearn.training.run import Run
+from xclearn.training.stage import Batch, Stage
+
+
+def train(stage: Stage, run: Run) -> None:
+    """Train a stage, or take its weights from the checkpoint if it is finished there."""
+    stage.module.to(run.device)
+    done = run.checkpoint.load(f"done-{stage.name}")
+    if done is not None:
+        _load_module(stage, done[0])
+        run.log("stage_restored", stage=stage.name)
+        return
+    progress = _Progress(stage, run)
+    progress.restore()
+    run.log("stage", stage=stage.name, epochs=stage.epochs, first_epoch=progress.epoch, items=stage.n_items)
+    while progress.epoch < stage.epochs and not progress.finished:
+        _epoch(stage, run, progress)
+    progress.close()
+
+
+@final
+class _Progress:
+    """How far a stage has come, and the best epoch so far when a held-out score decides."""
+
+    def __init__(self, stage: Stage, run: Run) -> None:
+        self.stage, self.run = stage, run
+        self.epoch, self.best_score, self.since_best = 0, -1.0, 0
+        self.best: dict[str, torch.Tensor] = {}
+
+    @property
+    def finished(self) -> bool:
+        return self.stage.patience is not None and self.since_best >= self.stage.patience
+
+    def advance(self, score: float | None) -> None:
+        self.epoch += 1
+        if score is not None and score > self.best_score:
+            self.best_score, self.since_best = score, 0
+            self.best = {name: value.clone() for name, value in self.stage.module.state_dict().items()}
+        elif score is not None:
+            self.since_best += 1
+        self._save()
+
+    def restore(self) -> None:
+        found = self.run.checkpoint.load(f"current-{self.stage.name}")
+        if found is None:
+            return
+        tensors, facts = found
+        self.epoch, self.best_score, self.since_best = facts["epoch"], facts["best_score"], facts["since_best"]
+        _load_module(self.stage, tensors)
+        best = {name.removeprefix("best."): value for name, value in tensors.items() if name.startswith("best.")}
+        self.best = {name: torch.from_numpy(value).to(self.run.device) for name, value in best.items()}
+        for i, optimiser in enumerate(self.stage.optimisers):
+            _load_optimiser(optimiser, tensors, f"optimiser.{i}.")
+        self.run.log("resumed", stage=self.stage.name, epoch=self.epoch)
+
+    def close(self) -> None:
+        if self.best:
+            self.stage.module.load_state_dict(self.best)
+        state = {f"module.{name}": value for name, value in self.stage.module.state_dict().items()}
+        self.run.checkpoint.save(f"done-{self.stage.name}", state, {"epochs": self.epoch})
+        self.run.checkpoint.forget(f"current-{self.stage.name}")
+
+    def _save(self) -> None:
+        tensors: dict[str, Any] = {f"module.{k}": value for k, value in self.stage.module.state_dict().items()}
+        tensors |= {f"best.{name}": value for name, value in self.best.items()}
+        for i, optimiser in enumerate(self.stage.optimisers):
+            tensors |= _optimiser_tensors(optimiser, f"optimiser.{i}.")
+        facts = {"epoch": self.epoch, "best_score": self.best_score, "since_best": self.since_best}
+        self.run.checkpoint.save(f"current-{self.stage.name}", tensors, facts)
+
+
+def _epoch(stage: Stage, run: Run, progress: _Progress) -> None:
+    started, losses = time.perf_counter(), []
+    stage.module.train()
+    with torch.random.fork_rng(devices=[run.device] if run.device.type == "cuda" else []):
+        torch.manual_seed(run.seed_of(stage.name, progress.epoch, "dropout"))
+        for batch in _batches(stage, run, progress.epoch):
+            losses.append(_step(stage, batch))
+            run.log("step", stage=stage.name, step=batch.step + 1, steps=stage.epochs * _steps(stage))
+    stage.module.eval()
+    loss = float(torch.stack(losses).nanmean())
+    score = stage.score() if stage.score else None
+    progress.advance(score)
+    seconds = time.perf_counter() - started
+    facts = {"loss": round(loss, 6), "score": score, "seconds": round(seconds, 3)}
+    run.log("epoch", stage=stage.name, epoch=progress.epoch, items_per_second=round(stage.n_items / seconds), **facts)
+
+
+def _step(stage: Stage, batch: Batch) -> torch.Tensor:
+    done = (batch.step + 0.5) / (stage.epochs * _steps(stage))
+    factor = stage.schedule(done)
+    for module in stage.module.modules():
+        if isinstance(module, RowUpdate):
+            module.factor = factor
+    for optimiser in stage.optimisers:
+        optimiser.zero_grad(set_to_none=True)
+    loss = stage.loss(batch)
+    loss.backward()
+    for optimiser in stage.optimisers:
+        for group in optimiser.param_groups:
+            group.setdefault("peak_lr", group["lr"])
+            group["lr"] = group["peak_lr"] * factor
+        optimiser.step()
+    return loss.detach()
+
+
+def _batches(stage: Stage, run: Run, epoch: int) -> Iterator[Batch]:
+    order = np.random.default_rng(run.seed_of(stage.name, epoch, "order")).permutation(stage.n_items)
+    rows = torch.from_numpy(order).to(run.device)
+    generator = run.generator(stage.name, epoch, "draws", device=run.device)
+    for i in range(_steps(stage)):
+        part = rows[i * stage.batch_size : (i + 1) * stage.batch_size]
+        yield Batch(rows=part, step=epoch * _steps(stage) + i, generator=generator)
+
+
+def _steps(stage: Stage) -> int:
+    return -(-stage.n_items // stage.batch_size)
+
+
+def _load_module(stage: Stage, tensors: dict[str, np.ndarray]) -> None:
+    state = {key.removeprefix("module."): value for key, value in tensors.items() if key.startswith("module.")}
+    stage.module.load_state_dict({key: torch.from_numpy(value) for key, value in state.items()})
+
+
+def _optimiser_tensors(optimiser: torch.optim.Optimizer, prefix: str) -> dict[str, Any]:
+    state = optimiser.state_dict()["state"]
+    return {f"{prefix}{index}.{key}": value for index, entry in state.items() for key, value in entry.items()}
+
+
+def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, np.ndarray], prefix: str) -> None:
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in tensors.items():
+        if name.startswith(prefix):
+            index, key = name.removeprefix(prefix).split(".", 1)
+            tensor = torch.from_numpy(value)
+            counts = key == "step" and isinstance(optimiser, torch.optim.SparseAdam)  # it counts in a plain int
+            state.setdefault(int(index), {})[key] = int(tensor) if counts else tensor
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": state})

@@ -1,0 +1,114 @@
+"""Memory and time before training: what each stage will hold, what there is, and what setting would fit.
+
+Counts bytes and operations by arithmetic; the machine's speed is measured with one short matrix product. Knows nothing
+about algorithms beyond the costs they name.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from xclearn.errors import PlanError
+
+GIB = 1 << 30
+_RUNTIME = {"cpu": 64 << 20, "cuda": 96 << 20}  # thread stacks, workspaces and allocator slack
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class StageCost:
+    """Bytes a stage holds on its device, and the operations of one epoch."""
+
+    name: str
+    parameters: int
+    optimiser: int
+    working: int  # gradients, scores and activations of one step
+    flops_per_epoch: float
+    epochs: int
+    path: str  # how it trains, in words
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Costs of all stages on one device."""
+
+    device: str
+    data: int  # bytes of features and relevance on the device
+    stages: tuple[StageCost, ...]
+
+    @property
+    def peak(self) -> int:
+        """Bytes at the worst moment of the whole run."""
+        largest = max(stage.parameters + stage.optimiser + stage.working for stage in self.stages)
+        return self.data + largest + _RUNTIME[self.device]
+
+    def facts(self, flops_per_second: float) -> dict[str, Any]:
+        """The plan as plain values for the log and the screen."""
+        stages = [
+            {
+                "stage": stage.name,
+                "path": stage.path,
+                "parameters_mib": stage.parameters >> 20,
+                "optimiser_mib": stage.optimiser >> 20,
+                "working_mib": stage.working >> 20,
+                "epochs": stage.epochs,
+                "seconds_per_epoch": round(stage.flops_per_epoch / flops_per_second, 2),
+            }
+            for stage in self.stages
+        ]
+        return {"device": self.device, "data_mib": self.data >> 20, "peak_mib": self.peak >> 20, "stages": stages}
+
+
+def require_fit(plan: Plan, available: int, alternatives: Callable[[], list[tuple[str, Plan]]]) -> None:
+    """Refuse a plan that exceeds `available` bytes, naming the first alternative setting that would fit."""
+    if plan.peak <= available:
+        return
+    fitting = next((setting for setting, other in alternatives() if other.peak <= available), None)
+    todo = f"Set {fitting}." if fitting else "Use a machine with more memory."
+    need, have = f"{plan.peak / GIB:.2f} GiB needed", f"{available / GIB:.2f} GiB on {plan.device}"
+    raise PlanError("training would not fit into memory", got=need, allowed=have, todo=todo)
+
+
+def available_memory(device: torch.device) -> int:
+    """Bytes that can still be taken on the device, by the system's own word and the container's limit."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    limits = [_meminfo_available(), _cgroup_available()]
+    return min(limit for limit in limits if limit is not None)
+
+
+def _meminfo_available() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):  # not Linux: all of the physical memory
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _cgroup_available() -> int | None:
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
+        return None if limit == "max" else int(limit) - int(used)
+    except (OSError, ValueError):
+        return None
+
+
+def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """Operations per second of one matrix product of the shape that training repeats."""
+    left, right = (torch.randn(size, 128, device=device).to(dtype) for size in (512, 8192))
+    best = float("inf")
+    for _ in range(3):
+        started = time.perf_counter()
+        product = left @ right.T
+        float(product[0, 0])  # waits for the device
+        best = min(best, time.perf_counter() - started)
+    return 2 * 512 * 8192 * 128 / best

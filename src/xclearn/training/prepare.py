@@ -1,0 +1,91 @@
+"""From a data set to what every algorithm trains on: vectoriser, features, relevance, and a hold-out if asked for.
+
+Knows nothing about modules or devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from xclearn.data.dataset import Dataset, Documents, Split
+from xclearn.data.splits import hold_out
+from xclearn.errors import DataError
+from xclearn.text import TextSettings, Vectoriser, vectoriser_for
+from xclearn.training.stage import Stopping
+
+Features: TypeAlias = sp.csr_matrix | np.ndarray
+
+
+@final
+@dataclass(frozen=True)
+class Size:
+    """The counts that plans and automatic settings follow from."""
+
+    n_documents: int
+    n_labels: int
+    n_features: int
+    n_feature_entries: int
+    n_relevant: int
+
+    @property
+    def labels_per_document(self) -> float:
+        return self.n_relevant / max(1, self.n_documents)
+
+
+@final
+@dataclass(frozen=True)
+class Prepared:
+    """A data set as numbers."""
+
+    vectoriser: Vectoriser
+    features: Features  # (N, V)
+    relevance: sp.csr_matrix  # (N, L)
+    label_features: Features | None  # (L, V)
+    held_out: Split | None
+    held_out_features: Features | None
+    label_counts: np.ndarray  # (L,) over the whole train split, hold-out included
+    n_train: int  # documents of the whole train split, hold-out included
+    propensity: tuple[float, float]
+
+    @property
+    def size(self) -> Size:
+        entries = self.features.size  # stored entries of a sparse matrix, all of a dense one
+        n_documents, n_labels = self.relevance.shape
+        return Size(n_documents, n_labels, self.vectoriser.n_features, int(entries), self.relevance.nnz)
+
+
+def prepare(data: Dataset, settings: TextSettings, stopping: Stopping | None, seed: int) -> Prepared:
+    """Learn the vectoriser and turn documents, label texts and held-out documents into features."""
+    if data.train.relevance.nnz == 0:
+        raise DataError("no document of train has a label", where=data.name, todo="See `xc data validate`.")
+    train, held_out = (data.train, None) if stopping is None else _divide(data, stopping, seed)
+    label_texts = _usable_label_texts(data, train.documents)
+    vectoriser = vectoriser_for(train.documents, settings, label_texts)
+    return Prepared(
+        vectoriser,
+        vectoriser.transform(train.documents),
+        train.relevance,
+        None if label_texts is None else vectoriser.transform(label_texts),
+        held_out,
+        None if held_out is None else vectoriser.transform(held_out.documents),
+        np.asarray(data.train.relevance.sum(axis=0)).ravel(),
+        len(data.train),
+        data.propensity,
+    )
+
+
+def _divide(data: Dataset, stopping: Stopping, seed: int) -> tuple[Split, Split]:
+    if data.dev is not None:
+        return data.train, data.dev
+    return hold_out(data, fraction=stopping.hold_out, seed=seed)
+
+
+def _usable_label_texts(data: Dataset, documents: Documents) -> Documents | None:
+    """Label texts of the same kind as the documents; features cannot be learnt from texts nor the reverse."""
+    texts = data.labels.texts
+    same_kind = texts is not None and isinstance(texts, str | list | tuple) == isinstance(documents, str | list | tuple)
+    return texts if same_kind else None

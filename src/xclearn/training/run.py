@@ -1,0 +1,64 @@
+"""What a stage generator may ask of the run it is part of: device, seeded generators, kept structures, messages.
+
+Knows nothing about algorithms or batches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from xclearn.errors import ConfigError
+from xclearn.training.checkpoint import Checkpoint
+
+Callback = Callable[[Mapping[str, Any]], None]
+
+
+@final
+class Run:
+    """One call of `fit`."""
+
+    def __init__(self, device: torch.device, seed: int, checkpoint: Checkpoint, callback: Callback) -> None:
+        self.device, self.seed, self.checkpoint, self._callback = device, seed, checkpoint, callback
+
+    def log(self, event: str, **facts: Any) -> None:
+        """Tell the callback; the library itself prints nothing."""
+        self._callback({"event": event, **facts})
+
+    def seed_of(self, *names: str | int) -> int:
+        """A seed that depends on the run's seed and these names only, so that nothing drawn before changes it."""
+        text = "/".join(map(str, (self.seed, *names)))
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
+
+    def generator(self, *names: str | int, device: torch.device | None = None) -> torch.Generator:
+        """A torch generator by name, on the CPU unless a device is given."""
+        return torch.Generator(device or "cpu").manual_seed(self.seed_of(*names))
+
+    def keep(self, name: str, inputs: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
+        """A structure computed between stages, stored under a hash of its inputs: a resumed run uses the very same."""
+        key = f"keep-{name}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
+        found = self.checkpoint.load(key)
+        if found is not None:
+            return found[0]["value"]
+        value = compute()
+        self.checkpoint.save(key, {"value": value}, {})
+        return value
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is the GPU where there is one; anything else must exist."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        there = "auto, cpu, cuda" if torch.cuda.is_available() else "auto, cpu (no CUDA device is visible)"
+        raise ConfigError("the device is not there", where="device", got=name, allowed=there) from error
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError("unsupported device", where="device", got=name, allowed="auto, cpu, cuda")
+    return device

@@ -1,0 +1,39 @@
+"""The held-out metric of a stage: top-k on the training device, measured as everywhere else.
+
+Knows nothing about stages or algorithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from xclearn.data.topk import TopK
+from xclearn.labels.propensity import inverse_propensity
+from xclearn.metrics import evaluate_predictions, extra_for_filter
+from xclearn.training.prepare import Prepared
+
+_AT_ONCE = 1024  # documents scored at a time
+_MOST_FILTERED = 100  # a few documents have hundreds of void labels; the rest of theirs is beyond any top 10
+
+
+def held_out_score(
+    data: Prepared, metric: str, best: Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
+) -> Callable[[], float]:
+    """A function that gives the metric in percent; `best(rows, k)` ranks the labels of held-out documents."""
+    assert data.held_out is not None
+    split = data.held_out
+    weights = inverse_propensity(data.label_counts, data.n_train, *data.propensity)
+    k = min(10 + min(extra_for_filter(split.filter_pairs), _MOST_FILTERED), data.relevance.shape[1])
+
+    def score() -> float:
+        found = [best(rows, k) for rows in torch.arange(len(split)).split(_AT_ONCE)]
+        ids, scores = (np.concatenate([part[i].cpu().numpy() for part in found]) for i in (0, 1))
+        report = evaluate_predictions(
+            TopK(ids, scores), split.relevance, weights, filter_pairs=split.filter_pairs, recall_ks=(10,)
+        )
+        return report.values[metric]
+
+    return score
