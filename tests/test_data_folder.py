@@ -88,7 +88,7 @@ def test_dataset_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ('{"nam": "mine"}', "Did you mean 'name'"),
+        ('{"separator": "|"}', "Did you mean 'label_separator'"),
         ('{"name": 3}', "'name' must be a text"),
         ('{"label_separator": ""}', "'label_separator' must be a text"),
         ('{"propensity": [0.5]}', "two numbers"),

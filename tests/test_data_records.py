@@ -132,7 +132,7 @@ def test_label_files(tmp_path: Path) -> None:
 
 
 def test_descriptive_label_lines_of_the_xc_repository(tmp_path: Path) -> None:
-    content = "café\n".encode("latin-1") + "bed\nbed\n\n".encode()
+    content = "café\n".encode("latin-1") + b"bed\nbed\n\n"
     assert [name for name, _ in label_rows(tmp_path / "Y.txt", content)] == ["café", "bed", "bed #2", "#3"]
 
 

@@ -7,6 +7,7 @@ import io
 import lzma
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
@@ -20,7 +21,7 @@ TEXT = "first\nsecond é\n\nlast"
 
 def pack(path: Path, data: bytes) -> Path:
     """Write bytes as the path's suffix says, without our own code."""
-    packers = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+    packers: dict[str, Any] = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
     if path.suffix == ".zst":
         with pyarrow.output_stream(str(path), compression="zstd") as stream:
             stream.write(data)
@@ -43,10 +44,9 @@ def test_truncated_compression_is_named_with_its_line(tmp_path: Path, suffix: st
     lines = [f"line {number} {hash(number) % 977}" for number in range(20_000)]
     path = pack(tmp_path / f"lines.txt{suffix}", "\n".join(lines).encode())
     path.write_bytes(path.read_bytes()[: int(kept * path.stat().st_size)])
-    read = []
+    read: list[str] = []
     with pytest.raises(DataError) as caught:
-        for _, line in numbered_lines(path):
-            read.append(line)
+        read.extend(line for _, line in numbered_lines(path))
     assert read == lines[: len(read)]
     assert caught.value.where == f"{path}:{len(read) + 1}"
 
@@ -97,12 +97,16 @@ def test_streams_of_bytes_and_of_text() -> None:
         list(numbered_lines(broken))
 
 
+def write_and_fail(path: Path) -> None:
+    path.write_text("half")
+    raise KeyError
+
+
 def test_atomic_path_replaces_on_success_only(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
     path.write_text("old")
     with pytest.raises(KeyError), atomic_path(path) as temporary:
-        temporary.write_text("half")
-        raise KeyError
+        write_and_fail(temporary)
     assert path.read_text() == "old"
     with atomic_path(path) as temporary:
         temporary.write_text("new")
@@ -114,7 +118,7 @@ def test_atomic_path_replaces_on_success_only(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device that is always full")
 @pytest.mark.parametrize("manager", [atomic_path, atomic_folder])
-def test_a_full_disk_is_our_error_and_leaves_nothing(tmp_path: Path, manager) -> None:
+def test_a_full_disk_is_our_error_and_leaves_nothing(tmp_path: Path, manager: Any) -> None:
     def fill() -> None:
         with open("/dev/full", "w") as file:
             file.write("x")
@@ -132,8 +136,7 @@ def test_writing_where_there_is_no_folder_is_our_error(tmp_path: Path) -> None:
 def test_atomic_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     folder = tmp_path / "inner" / "folder"
     with pytest.raises(KeyError), atomic_folder(folder) as temporary:
-        (temporary / "half").write_text("x")
-        raise KeyError
+        write_and_fail(temporary / "half")
     assert not folder.exists()
     with atomic_folder(folder) as temporary:
         (temporary / "whole").write_text("x")

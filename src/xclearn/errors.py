@@ -67,6 +67,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _short(value: object, limit: int = 120) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    text = f"'{text}'" if isinstance(value, str) else text
+    text = f"'{value}'" if isinstance(value, str) and value.isprintable() else repr(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

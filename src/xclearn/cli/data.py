@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from xclearn.cli.showing import print_table
+
 data_app = typer.Typer(help="Look at, check and convert data sets.", no_args_is_help=True)
 
 Source = Annotated[str, typer.Argument(metavar="DATA", help="A bundled name, a folder, or a file.")]
@@ -20,7 +22,7 @@ def list_datasets() -> None:
     """The data sets that come with the package."""
     from xclearn.data.load import bundled_datasets, describe_bundled
 
-    _print_table(("name", "what it is"), [(name, describe_bundled(name)) for name in bundled_datasets()])
+    print_table(("name", "what it is"), [(name, describe_bundled(name)) for name in bundled_datasets()])
 
 
 @data_app.command()
@@ -33,21 +35,21 @@ def stats(data: Source, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(found))
     else:
-        _print_table((found["name"], ""), list(_flat(found)))
+        print_table(("name", found.pop("name")), _flat(found))
 
 
 @data_app.command()
 def validate(data: Source, as_json: AsJson = False) -> None:
     """Report what is wrong; exit with 1 if something would break training."""
-    from xclearn.data.checks import validate
+    from xclearn.data import checks
     from xclearn.data.load import load_dataset
 
-    findings = validate(load_dataset(data))
+    findings = checks.validate(load_dataset(data))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings]))
     elif findings:
-        rows = [(found.severity, found.count, found.what, "\n".join(found.examples)) for found in findings]
-        _print_table(("", "count", "what", "for example"), rows)
+        rows = [(found.severity, f"{found.count:,}", found.what, "\n".join(found.examples)) for found in findings]
+        print_table(("", "count", "what", "for example"), rows)
     else:
         typer.echo("nothing found")
     if any(finding.severity == "error" for finding in findings):
@@ -57,7 +59,7 @@ def validate(data: Source, as_json: AsJson = False) -> None:
 @data_app.command()
 def convert(
     data: Source,
-    folder: Annotated[Path, typer.Argument(help="The new folder; it must not exist, or be empty.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The new folder; it must not exist, or be empty.")],
     format: Annotated[str, typer.Option("--format", "-f", help="jsonl, csv, parquet, xc or npz.")] = "jsonl",
 ) -> None:
     """Write the data set as a new folder in another format."""
@@ -68,20 +70,12 @@ def convert(
     typer.echo(f"Written to {folder}.", err=True)
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = []
+def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
     for key, value in values.items():
-        rows += _flat(value, f"{key}: ") if isinstance(value, dict) else [(f"{prefix}{key.replace('_', ' ')}", value)]
+        if isinstance(value, dict):
+            rows += _flat(value, f"{key}: ")
+        else:
+            number = isinstance(value, int | float)
+            rows.append((f"{prefix}{key.replace('_', ' ')}", f"{value:,}" if number else str(value)))
     return rows
-
-
-def _print_table(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*header)
-    for row in rows:
-        cells = [f"{cell:,}" if isinstance(cell, int | float) else str(cell) for cell in row]
-        table.add_row(*map(Text, cells))  # Text: a document that holds [brackets] is no markup
-    Console().print(table)

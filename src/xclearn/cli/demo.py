@@ -10,7 +10,7 @@ import numpy as np
 
 from xclearn.cli.predicting import label_text
 from xclearn.cli.progress import say
-from xclearn.cli.training import Request, fit, measure_and_save, read_request, refuse_occupied
+from xclearn.cli.training import Request, describe, fit, measure_and_save, read_request, refuse_occupied
 
 if TYPE_CHECKING:
     from xclearn.data import Dataset
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 DATA, ALGORITHM, EXAMPLES = "wordnet-related", "one_vs_all", 10
 
 
-def run_demo(out: Path, settings: tuple[str, ...], device: str) -> None:
+def run_demo(out: Path, settings: tuple[str, ...], device: str, overwrite: bool) -> None:
     """Train, measure beside label popularity, print ten predictions, say what to type next."""
     from xclearn.data import load_dataset
     from xclearn.inference import Predictor
 
-    request = Request(DATA, ALGORITHM, out, settings, device=device, overwrite=True)
+    request = Request(DATA, ALGORITHM, out, settings, device=device, overwrite=overwrite)
     _, algorithm = read_request(request)
-    refuse_occupied(out, overwrite=True)
+    refuse_occupied(out, overwrite)
     started = time.perf_counter()
     data = load_dataset(DATA)
-    say(f"data: {DATA}, {len(data.train):,} texts, {data.n_labels:,} labels, most with fewer than five texts")
+    say(describe(data))
     fit(algorithm, data, request)
     values = measure_and_save(algorithm, data, request)
     _print_scores(values, _popularity(data), time.perf_counter() - started)

@@ -1,25 +1,27 @@
 """The command `xc`: parse, call, print. No mathematics here.
 
-Errors of our tree are printed as one sentence without a traceback, with exit code 2. Results go to stdout, everything
-else to stderr. Heavy imports happen inside the commands, so that `xc --help` is instant.
+Errors of our tree, and what the system refuses (a full disk), are printed as one sentence without a traceback, with
+exit code 2; Ctrl-C is 130. Results go to stdout, everything else to stderr. Heavy imports happen inside the commands,
+so that `xc --help` is instant.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
+from xclearn._version import __version__
 from xclearn.cli.data import data_app
 from xclearn.cli.progress import say
 from xclearn.errors import XclearnError
 
 app = typer.Typer(
     name="xc",
-    help="Extreme multi-label classification: short text in, the few right labels out of very many.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -29,29 +31,65 @@ app.add_typer(data_app, name="data")
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder written by `xc train`.")]
 DataSource = Annotated[str, typer.Argument(metavar="DATA", help="A data folder, a data file, or a bundled set's name.")]
 Settings = Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="One setting; repeat for more.")]
+DEMO_OUT = Path("demo-model")  # a demo may replace this folder's model
 
 
 def main() -> None:
-    """Entry point: our errors become one sentence and exit code 2."""
+    """Entry point: what a user or the system did wrong becomes one sentence and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")  # JSON is, and a label may hold any character
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a failure can still be said
+    except KeyboardInterrupt:
+        sys.exit(130)
     except XclearnError as error:
-        say(f"Error: {error}")
-        sys.exit(2)
+        _fail(error)
     except BrokenPipeError:  # the reader of our output went away, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        _drop_stdout()
+        sys.exit(1)
+    except OSError as error:
+        _drop_stdout()
+        _fail(XclearnError(error.strerror or str(error), where=error.filename))
+
+
+def _fail(error: XclearnError) -> NoReturn:
+    say(f"Error: {error}")
+    sys.exit(2)
+
+
+def _drop_stdout() -> None:
+    """What could not be written is let go, or the interpreter would try, and complain, again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"xclearn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Extreme multi-label classification: short text in, the few right labels out of very many."""
 
 
 @app.command()
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A data folder, file or bundled name.")] = "",
-    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="See `xc algorithms`.")] = "",
+    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="See `xc algorithms`; else one_vs_all.")] = "",
     out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Folder to write the model to.")] = Path(
         "model"
     ),
     settings: Settings = [],  # noqa: B006 (typer copies it)
-    config: Annotated[Path | None, typer.Option("--config", help="TOML: algorithm, data, [settings].")] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="TOML: algorithm, data, a table settings.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same model on a CPU.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from MODEL.checkpoint.")] = False,
@@ -67,7 +105,7 @@ def train(
 @app.command()
 def predict(
     model: ModelPath,
-    file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="Lines of text, or JSONL with `text`.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="A text a line, or JSONL with `text`.")] = "-",
     k: Annotated[int, typer.Option("-k", help="Labels per text.")] = 5,
     output: Annotated[str, typer.Option("--format", help="table, jsonl or tsv.")] = "table",
 ) -> None:
@@ -81,10 +119,13 @@ def predict(
 def evaluate(
     model: ModelPath,
     data: DataSource,
-    split: Annotated[str, typer.Option(help="test, dev or train.")] = "test",
+    split: Annotated[str, typer.Option(help="test, dev or train; a single file is train.")] = "test",
     as_json: Annotated[bool, typer.Option("--json", help="One flat JSON object of percents on stdout.")] = False,
     bins: Annotated[bool, typer.Option("--bins", help="Also by label frequency, in five bins.")] = False,
-    filter_rule: Annotated[str, typer.Option("--filter-rule", help="both, or predictions only.")] = "both",
+    filter_rule: Annotated[
+        str,
+        typer.Option("--filter-rule", help="Filter pairs leave `both` predictions and truth, or only `predictions`."),
+    ] = "both",
 ) -> None:
     """Measure a model on a split, with 95 % intervals."""
     from xclearn.cli.measuring import measure
@@ -110,7 +151,9 @@ def verify(model: ModelPath) -> None:
 
 
 @app.command()
-def algorithms(name: Annotated[str, typer.Argument(help="Show this algorithm's settings.")] = "") -> None:
+def algorithms(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Show its settings.")] = "",
+) -> None:
     """List the algorithms, or the settings of one."""
     from xclearn.cli.showing import show_algorithm, show_algorithms
 
@@ -122,11 +165,11 @@ def algorithms(name: Annotated[str, typer.Argument(help="Show this algorithm's s
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL")] = Path("demo-model"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Folder to write the model to.")] = DEMO_OUT,
     settings: Settings = [],  # noqa: B006 (typer copies it)
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Train on the bundled set of 103,849 labels, measure, and show ten predictions."""
     from xclearn.cli.demo import run_demo
 
-    run_demo(out, tuple(settings), device)
+    run_demo(out, tuple(settings), device, overwrite=out == DEMO_OUT)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from xclearn.cli.progress import say
 from xclearn.errors import ConfigError
 from xclearn.inference.predictor import Predictor, Suggestion
 
@@ -23,14 +24,17 @@ def predict_file(model: Path, file: str, k: int, output: str) -> None:
     if k < 1:
         raise ConfigError("k must be at least 1", where="-k", got=k)
     predictor = Predictor.load(model)
-    for texts in _blocks(read_documents(sys.stdin.buffer if file == "-" else file)):
+    typed = file == "-" and sys.stdin.isatty()
+    if typed:
+        say("Type a text and press Enter; Ctrl-D ends.")
+    for texts in _blocks(read_documents(sys.stdin.buffer if file == "-" else file), 1 if typed else _AT_ONCE):
         for text, found in zip(texts, predictor.suggest(texts, k), strict=True):
             sys.stdout.write(_WRITERS[output](text, found))
 
 
-def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
+def _blocks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
     iterator = iter(texts)
-    while block := list(islice(iterator, _AT_ONCE)):
+    while block := list(islice(iterator, size)):
         yield block
 
 
@@ -40,13 +44,17 @@ def _jsonl(text: str, found: list[Suggestion]) -> str:
 
 
 def _tsv(text: str, found: list[Suggestion]) -> str:
-    clean = " ".join(text.split())
-    return "".join(f"{clean}\t{label}\t{score:.6f}\n" for label, score, _ in found)
+    clean = _one_line(text)
+    return "".join(f"{clean}\t{_one_line(label)}\t{score:.6f}\n" for label, score, _ in found)
 
 
 def _table(text: str, found: list[Suggestion]) -> str:
     rows = "".join(f"  {suggestion.score:6.3f}  {label_text(suggestion)}\n" for suggestion in found)
-    return f"{' '.join(text.split())[:200]}\n{rows}"
+    return f"{_one_line(text)[:200]}\n{rows}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def label_text(suggestion: Suggestion, width: int = 100) -> str:

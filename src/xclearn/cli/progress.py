@@ -46,9 +46,10 @@ def say_plan(event: Event) -> None:
         peak, device = event["peak_mib"], event["device"]
         say(f"plan: {event['algorithm']} on {device}, peak memory about {peak:,} MiB ({event['data_mib']:,} MiB data)")
         for stage in event["stages"]:
+            seconds = max(stage["seconds_per_epoch"], 0.01)
             say(
-                f"  {stage['stage']}: {stage['epochs']} epochs of about {stage['seconds_per_epoch']:g} s, "
-                f"{stage['parameters_mib']:,} MiB parameters, {stage['path']}"
+                f"  {stage['stage']}: epochs {stage['epochs']} of about {seconds:g} s, "
+                f"parameters {stage['parameters_mib']:,} MiB, {stage['path']}"
             )
     elif event["event"] == "resumed":
         say(f"resumed: stage {event['stage']} after epoch {event['epoch']}")
@@ -66,10 +67,10 @@ def _bar() -> Iterator[Handler]:
         def handle(event: Event) -> None:
             stage = str(event.get("stage"))
             if event["event"] == "step":
-                task = tasks.setdefault(stage, None) or progress.add_task(stage, total=event["steps"], note="")
-                tasks[stage] = task
-                progress.update(task, completed=event["step"])
-            elif event["event"] == "epoch" and tasks.get(stage) is not None:
+                if stage not in tasks:
+                    tasks[stage] = progress.add_task(stage, total=event["steps"], note="")
+                progress.update(tasks[stage], completed=event["step"])
+            elif event["event"] == "epoch":
                 score = "" if event["score"] is None else f" score {event['score']:.2f}"
                 progress.update(tasks[stage], note=f"epoch {event['epoch']} loss {event['loss']:.3f}{score}")
 

@@ -8,6 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from xclearn.cli.progress import say
+
+_UNWRAPPED = 10_000  # columns: wider than any row
+
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A plain table, fitted to the terminal on one and unwrapped in a pipe."""
@@ -16,10 +20,10 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.text import Text
 
     table = Table(*header, box=None, header_style="bold", pad_edge=False)
+    table.columns[0].no_wrap = True  # names stay whole, to be copied
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console = Console(soft_wrap=False) if sys.stdout.isatty() else Console(width=200)
-    console.print(table)
+        table.add_row(*map(Text, row))  # Text: a document that holds [brackets] is no markup
+    Console(width=None if sys.stdout.isatty() else _UNWRAPPED).print(table)
 
 
 def show_model(folder: Path, as_json: bool) -> None:
@@ -37,7 +41,7 @@ def show_model(folder: Path, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(facts, ensure_ascii=False) + "\n")
         return
-    print_table(("", ""), list(_flatten(facts)))
+    print_table(("fact", "value"), _flatten(facts))
 
 
 def show_algorithms() -> None:
@@ -54,11 +58,14 @@ def show_algorithm(name: str) -> None:
 
     rows = [(setting.name, setting.default, setting.help, setting.type) for setting in describe(find(name))]
     print_table(("setting", "default", "meaning", "type"), rows)
+    say("\nxc train … --set NAME=VALUE; for part[kind].name: --set part=kind --set part.name=VALUE")
 
 
 def _flatten(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
     for key, value in values.items():
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{key}.")
+        elif value is None:
+            yield f"{prefix}{key}", "auto"
         else:
-            yield f"{prefix}{key}", f"{value:.2f}" if isinstance(value, float) else str(value)
+            yield f"{prefix}{key}", f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from xclearn.cli.progress import say, training_view
-from xclearn.errors import ConfigError
+from xclearn.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from xclearn.data import Dataset
     from xclearn.training.algorithm import Algorithm
 
-_CONFIG_KEYS = ("algorithm", "data", "settings")
+_CONFIG: dict[str, type] = {"algorithm": str, "data": str, "settings": dict}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,22 +36,34 @@ class Request:
 
     @property
     def checkpoint(self) -> Path:
-        return self.out.with_name(f"{self.out.name}.checkpoint")
+        out = self.out if self.out.name else self.out.resolve()  # "." has no name
+        return out.with_name(f"{out.name}.checkpoint")
 
 
 def train_model(request: Request) -> None:
-    """Train, measure on test if there is one, write the folder, say what to type next."""
+    """Train, measure, write; Ctrl-C keeps the checkpoint, says how to go on, and ends with 130."""
+    try:
+        _train(request)
+    except KeyboardInterrupt:
+        if request.checkpoint.is_dir():
+            say(f"interrupted: the checkpoint is in {request.checkpoint}; run the same command with --resume to go on")
+        else:
+            say("interrupted before the first checkpoint: run the same command again")
+        raise typer.Exit(130) from None
+
+
+def _train(request: Request) -> None:
     from xclearn.data import load_dataset
+    from xclearn.training.checkpoint import Checkpoint
 
     source, algorithm = read_request(request)
     refuse_occupied(request.out, request.overwrite)
     data = load_dataset(source)
-    fit(algorithm, data, request)
+    say(describe(data))
+    fit(algorithm, data, request, request.checkpoint)
     values = measure_and_save(algorithm, data, request)
-    if values:
-        say("test: " + "  ".join(f"{name} {values[name]:.2f}" for name in ("P@1", "P@3", "P@5", "PSP@5", "R@10")))
-    say(f"model: {request.out}")
-    say(f"next:  xc predict {request.out} TEXTS.txt   or   xc evaluate {request.out} {source} --bins")
+    Checkpoint(request.checkpoint).remove()
+    _say_what_next(values, shlex.quote(str(request.out)), shlex.quote(source))
 
 
 def read_request(request: Request) -> tuple[str, Algorithm]:
@@ -58,10 +71,7 @@ def read_request(request: Request) -> tuple[str, Algorithm]:
     from xclearn import algorithms
     from xclearn import config as configuration
 
-    table = configuration.read_toml(request.config) if request.config else {}
-    for key in table:
-        if key not in _CONFIG_KEYS:
-            raise ConfigError("unknown key", where=str(request.config), got=key, allowed=", ".join(_CONFIG_KEYS))
+    table = _read_config(request.config) if request.config else {}
     name, source = request.algorithm or table.get("algorithm", "one_vs_all"), request.data or table.get("data", "")
     if not source:
         raise ConfigError(
@@ -71,38 +81,63 @@ def read_request(request: Request) -> tuple[str, Algorithm]:
     return source, configuration.build(algorithms.find(name), values, name)
 
 
+def _read_config(path: Path) -> dict[str, Any]:
+    from xclearn.config import read_toml
+
+    table = read_toml(path)
+    for key, value in table.items():
+        if key not in _CONFIG:
+            raise ConfigError("unknown key", where=str(path), got=key, todo=nearest(key, _CONFIG))
+        if not isinstance(value, _CONFIG[key]):
+            allowed = "a table" if _CONFIG[key] is dict else "a text"
+            raise ConfigError(f"wrong type of '{key}'", where=str(path), got=value, allowed=allowed)
+    return table
+
+
 def refuse_occupied(out: Path, overwrite: bool) -> None:
     """Say before training, not after, that the folder is taken."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not (overwrite and (out / "model.json").is_file()):
-        todo = "Choose another -o, or add --overwrite if it holds a model."
-        raise ConfigError("the output folder is not empty", where="-o", got=str(out), todo=todo)
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out / "model.json").is_file():
+        todo = "Choose another -o."
+        raise ConfigError("something that is no model is in the way", where="-o", got=str(out), todo=todo)
+    if not overwrite:
+        todo = "Choose another -o, or give `xc train` --overwrite to replace it."
+        raise ConfigError("there already is a model", where="-o", got=str(out), todo=todo)
 
 
-def fit(algorithm: Algorithm, data: Dataset, request: Request) -> None:
-    """Fit with a checkpoint beside the model folder; Ctrl-C keeps it and says how to go on."""
+def describe(data: Dataset) -> str:
+    """How much of what was read, in a line."""
+    sizes = ", ".join(f"{len(split):,} {name}" for name, split in data.splits.items())
+    return f"data: {data.name}, {data.n_labels:,} labels, documents: {sizes}"
+
+
+def fit(algorithm: Algorithm, data: Dataset, request: Request, checkpoint: Path | None = None) -> None:
+    """Fit with the progress shown."""
     with training_view(request.log) as callback:
-        try:
-            algorithm.fit(
-                data,
-                device=request.device,
-                seed=request.seed,
-                checkpoint=request.checkpoint,
-                resume=request.resume,
-                callback=callback,
-            )
-        except KeyboardInterrupt:
-            say(f"interrupted: the checkpoint is in {request.checkpoint}; run the same command with --resume to go on")
-            raise typer.Exit(130) from None
+        algorithm.fit(
+            data,
+            device=request.device,
+            seed=request.seed,
+            checkpoint=checkpoint,
+            resume=request.resume,
+            callback=callback,
+        )
 
 
 def measure_and_save(algorithm: Algorithm, data: Dataset, request: Request) -> dict[str, Any]:
-    """Metrics into the model card, the folder onto disk, the checkpoint away."""
+    """Metrics into the model card, the folder onto disk."""
     from xclearn.inference import evaluate
-    from xclearn.training.checkpoint import Checkpoint
 
     values = evaluate(algorithm, data).values if data.test is not None else {}
     if values:
         algorithm.model.about["metrics"] = {"test": values}
     algorithm.save(request.out, replace=request.overwrite)
-    Checkpoint(request.checkpoint).remove()
     return values
+
+
+def _say_what_next(values: dict[str, Any], out: str, source: str) -> None:
+    if values:
+        say("test: " + "  ".join(f"{name} {values[name]:.2f}" for name in ("P@1", "P@3", "P@5", "PSP@5", "R@10")))
+    say(f"model: {out}")
+    say(f"next:  xc predict {out} TEXTS.txt" + (f"   or   xc evaluate {out} {source} --bins" if values else ""))

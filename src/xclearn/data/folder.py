@@ -138,7 +138,7 @@ def read_about(path: Path) -> About:
 
 def _checked(key: str, value: Any, path: Path) -> Any:
     if key != "propensity":
-        if isinstance(value, str) and (value or key == "description"):
+        if isinstance(value, str) and (value or key != "label_separator"):
             return value
         raise DataError(f"'{key}' must be a text", where=str(path), got=value)
     numbers = value if isinstance(value, list) else []

@@ -31,7 +31,7 @@ from xclearn.errors import DataError, nearest
 Parts = Mapping[str, DataFile]
 
 _BUNDLED = Path(__file__).parent / "bundled"
-_MOST_UNNAMED_LABELS = 100_000_000  # beyond this a header is taken for damaged rather than memory filled with names
+_MOST_LABELS = 100_000_000  # beyond this a header is taken for damaged, before memory is filled with names
 
 
 def bundled_datasets() -> list[str]:
@@ -111,8 +111,12 @@ def _read_matrices(roles: Mapping[str, Parts], label_parts: Parts) -> tuple[dict
     if len(set(widths.values())) > 1:
         what = "the splits differ in their numbers of (features, labels)"
         raise DataError(what, where=_paths(*roles.values()), got=widths)
-    labels = _numbered_labels(label_parts, widths["train"][1])
-    return {role: _split(parts, *matrices[role]) for role, parts in roles.items()}, labels
+    n_labels = widths["train"][1]
+    if n_labels > _MOST_LABELS:
+        what = "more labels than this library names"
+        raise DataError(what, where=_paths(roles["train"]), got=n_labels, allowed=f"at most {_MOST_LABELS}")
+    splits = {role: _split(parts, *matrices[role]) for role, parts in roles.items()}
+    return splits, _numbered_labels(label_parts, n_labels)
 
 
 def _documents_and_relevance(parts: Parts) -> tuple[sp.csr_matrix | np.ndarray, sp.csr_matrix]:
@@ -126,8 +130,6 @@ def _documents_and_relevance(parts: Parts) -> tuple[sp.csr_matrix | np.ndarray, 
 
 
 def _numbered_labels(parts: Parts, n_labels: int) -> LabelSet:
-    if n_labels > _MOST_UNNAMED_LABELS:
-        raise DataError("more labels than can be", got=n_labels, allowed=f"at most {_MOST_UNNAMED_LABELS}")
     labels = _named_labels(parts["records"]) if "records" in parts else LabelSet([str(row) for row in range(n_labels)])
     features = read_features(parts["features"]) if "features" in parts else None
     if features is not None and labels.texts is not None:

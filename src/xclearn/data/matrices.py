@@ -112,7 +112,8 @@ def _read_sparse_text(path: Path) -> sp.csr_matrix:
 
 def _read_npz(path: Path) -> sp.csr_matrix:
     try:
-        matrix = sp.load_npz(path)
+        with open(path, "rb") as file:  # opened here: NumPy leaves a damaged archive open
+            matrix = sp.load_npz(file)
         if matrix.format in ("csr", "csc"):
             matrix.check_format(full_check=True)
         if matrix.format not in ("csr", "csc", "coo") or matrix.dtype.kind not in "biuf":

@@ -94,6 +94,7 @@ def _voided(split: Split, void: sp.csr_matrix) -> Split:
 def _without(relevance: sp.csr_matrix, void: sp.csr_matrix) -> sp.csr_matrix:
     left = (relevance - relevance.multiply(void)).tocsr()
     left.eliminate_zeros()
+    left.sort_indices()  # a difference need not come out in order
     return left
 
 

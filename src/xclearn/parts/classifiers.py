@@ -19,13 +19,17 @@ from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.row_update import RowUpdate
 from xclearn.parts.rows import Gathered
 
-_ALIGNMENT = 8  # bf16 matrix products want rows of 16 bytes
+_ALIGNMENT = 8  # bf16 products want rows that start at multiples of 16 bytes: an odd width runs at half the speed
 SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries of the score block: in the CPU's cache; few GPU launches
 
 
 def row_width(dim: int) -> int:
     """Columns of a label row: the vector, its bias, a constant one, and padding to an aligned width."""
-    return math.ceil((dim + 2) / _ALIGNMENT) * _ALIGNMENT
+    return _aligned(dim + 2)
+
+
+def _aligned(width: int) -> int:
+    return math.ceil(width / _ALIGNMENT) * _ALIGNMENT
 
 
 @final
@@ -34,7 +38,7 @@ class RowClassifier(nn.Module):
 
     Under PyTorch's usual initialisation a sum over 100,000 labels collapses to label popularity; zero rows and a prior
     of about −ln(number of labels) start every label near its base rate. The bias is one more column of the row; the
-    next column is 1 in every row and never trained, so that the prior enters with the product, without a pass of its own.
+    next column is 1 in every row and never trained, so that the prior enters with the product at no cost of its own.
     """
 
     weight: torch.Tensor
@@ -61,12 +65,10 @@ class RowClassifier(nn.Module):
     def best(self, x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The k best labels of each row of `x`: ids, logits (n, k)."""
         ids, scores = [], []
+        inputs = self._augment(x, self.prior)
         for begin, end in self._chunks(len(x)):
-            found = (
-                (self._augment(x, self.prior) @ self._rows(slice(begin, end)).T)
-                .float()
-                .topk(min(k, end - begin), dim=1)
-            )
+            logits = (inputs @ self._rows(slice(begin, end)).T).float()  # (n, C)
+            found = logits.topk(min(k, end - begin), dim=1)
             ids.append(found.indices + begin + self.rows.start)
             scores.append(found.values)
         merged, order = torch.cat(scores, dim=1).topk(min(k, len(self.rows)), dim=1)
@@ -110,14 +112,16 @@ class RowClassifier(nn.Module):
         Positives outside the block are added with weight 0 rather than selected: selecting would wait for the device.
         """
         weight = self._rows(rows)  # (C, width)
-        scores = inputs[0] @ weight.T  # (n, C)
-        position = owner * scores.shape[1] + columns  # (m,)
+        flat = weight.new_empty(len(inputs[0]) * _aligned(len(weight)))
+        scores = flat.view(len(inputs[0]), -1)[:, : len(weight)]  # (n, C), each row aligned
+        torch.mm(inputs[0], weight.T, out=scores)
+        position = owner * scores.stride(0) + columns  # (m,) in the flat block
         hit = torch.ones_like(columns) if inside is None else inside
         loss = torch.full((), math.nan, device=scores.device)
         if measure:
-            loss = F.softplus(scores.float()).sum() - (scores.flatten()[position].float() * hit).sum()
+            loss = F.softplus(scores.float()).sum() - (flat[position].float() * hit).sum()
         scores.sigmoid_()
-        scores.view(-1).index_add_(0, position, hit.to(scores.dtype), alpha=-1)
+        flat.index_add_(0, position, hit.to(scores.dtype), alpha=-1)
         gradient = scores @ weight  # (n, width)
         self.update.apply_(self.weight, rows, scores.T @ inputs[1])
         if self.shadow is not None:

@@ -1,0 +1,94 @@
+"""Train an algorithm with several settings and seeds, measure each, and append the rows to a results file.
+
+    python -m benchmarks.accuracy.run --data wordnet-related --algorithm one_vs_all --split hold_out \
+        --grid "label_lr=0.1" --grid "label_lr=0.2 dropout=0.5" --seeds 0 1 2 --out one_vs_all
+
+`--split hold_out` cuts a hold-out from train, on which settings are chosen; `--split test` is for the final figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarks.record import RESULTS, record
+
+from xclearn import algorithms, config
+from xclearn.data import Dataset, hold_out, load_dataset
+from xclearn.inference import evaluate
+
+SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100")
+
+
+def main() -> None:
+    arguments = _arguments()
+    started = time.perf_counter()
+    data = load_dataset(arguments.data)
+    loading = time.perf_counter() - started
+    if arguments.split == "hold_out":
+        data = held_out(data)
+    print(f"{data.name}: loaded in {loading:.1f} s; {arguments.split}; {' '.join(SHOWN)}", flush=True)
+    for grid in arguments.grid or [""]:
+        for seed in arguments.seeds:
+            row = {"data": data.name, "split": arguments.split, "algorithm": arguments.algorithm, "settings": grid}
+            row |= {"seed": seed, "loading_s": round(loading, 2), **measure(data, arguments, grid, seed)}
+            record(arguments.out, row, Path(arguments.folder))
+            shown = " ".join(f"{row[name]:6.2f}" for name in SHOWN)
+            print(f"{shown} | {row['train_s']:6.1f} s {row['peak_mib']:6} MiB | seed {seed} {grid}", flush=True)
+
+
+def held_out(data: Dataset) -> Dataset:
+    """The data set with its hold-out in the place of test."""
+    train, held = hold_out(data)
+    return dataclasses.replace(data, train=train, test=held, dev=None)
+
+
+def measure(data: Dataset, arguments: argparse.Namespace, grid: str, seed: int) -> dict[str, Any]:
+    """Train once and measure on test."""
+    settings = config.merge({}, grid.split())
+    algorithm = config.build(algorithms.find(arguments.algorithm), settings, arguments.algorithm)
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    stages: dict[str, float] = {}
+
+    def note(event: Any) -> None:
+        if event["event"] == "epoch":
+            stages[event["stage"]] = stages.get(event["stage"], 0.0) + event["seconds"]
+
+    started = time.perf_counter()
+    algorithm.fit(data, device=arguments.device, seed=seed, callback=note)
+    train_seconds = time.perf_counter() - started
+    started = time.perf_counter()
+    report = evaluate(algorithm, data)
+    times: dict[str, Any] = {"train_s": round(train_seconds, 2), "evaluate_s": round(time.perf_counter() - started, 2)}
+    times["stages_s"] = " ".join(f"{name}={seconds:.2f}" for name, seconds in stages.items())
+    return {name: round(value, 3) for name, value in report.values.items()} | times | {"peak_mib": _peak()}
+
+
+def _peak() -> int:
+    """Peak memory: of the GPU where one trains, else of the process."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() >> 20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="wordnet-related")
+    parser.add_argument("--algorithm", required=True)
+    parser.add_argument("--split", choices=("hold_out", "test"), default="hold_out")
+    parser.add_argument("--grid", action="append", help="settings of one configuration, separated by spaces")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", required=True, help="name of the results file, without .csv")
+    parser.add_argument("--folder", default=str(RESULTS), help="folder of the results file")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

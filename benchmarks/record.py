@@ -1,0 +1,51 @@
+"""Rows of benchmarks/results/*.csv: figures with the commit, machine, seed and command that made them."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def record(name: str, values: Mapping[str, Any], folder: Path = RESULTS) -> None:
+    """Append one row to `name`.csv; columns that the file does not have yet are added to it."""
+    path = folder / f"{name}.csv"
+    row = {"date": f"{datetime.date.today()}", "commit": commit(), "machine": machine(), "command": command(), **values}
+    rows = list(csv.DictReader(path.open(encoding="utf-8"))) if path.exists() else []
+    columns = list(dict.fromkeys(key for each in [*rows, row] for key in each))
+    folder.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([*rows, row])
+
+
+def commit() -> str:
+    """The commit measured: from the environment where there is no repository."""
+    if "XCLEARN_COMMIT" in os.environ:
+        return os.environ["XCLEARN_COMMIT"]
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def machine() -> str:
+    """The accelerator if there is one, else the processor and its cores."""
+    import torch
+
+    if torch.cuda.is_available():
+        return f"{torch.cuda.get_device_name()} torch {torch.__version__}"
+    return f"{os.cpu_count()} cores {platform.machine()} torch {torch.__version__}"
+
+
+def command() -> str:
+    """How to run it again."""
+    module = Path(sys.argv[0]).resolve().relative_to(RESULTS.parents[1]).with_suffix("")
+    return " ".join(["python -m", ".".join(module.parts), *sys.argv[1:]])
