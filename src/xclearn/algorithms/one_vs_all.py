@@ -17,20 +17,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, final
 
-import numpy as np
 import torch
 
 from xclearn.config import Count, Rate, Share
 from xclearn.config import Size as Number
 from xclearn.inference.components import AllLabels, Sigmoid
 from xclearn.inference.servable import Servable
-from xclearn.parts.classifiers import SCORES_AT_ONCE, RowClassifier, row_width
+from xclearn.parts.classifiers import RowClassifier, row_width
 from xclearn.parts.encoders import BagEncoder
 from xclearn.parts.label_rows import LabelRows
+from xclearn.parts.losses import blocks
 from xclearn.parts.row_update import RowAdam, RowSgd
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 from xclearn.text import WordPiece, Words
-from xclearn.training.algorithm import Algorithm
+from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
@@ -53,8 +53,8 @@ class OneVsAll(Algorithm):
     dropout: Share = 0.3  # after each ReLU of the encoder
     epochs: Count | None = None  # passes over train
     batch_size: Count | None = None  # documents per step
-    encoder_lr: Rate = 0.01  # peak learning rate of the encoder (Adam)
-    label_lr: Rate = 0.2  # peak learning rate of the label rows, per document
+    encoder_lr: Rate = 0.003  # peak learning rate of the encoder (Adam)
+    label_lr: Rate = 0.1  # peak learning rate of the label rows, per document
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # adam is the authors' choice; set label_lr near 0.01 with it
     warm_up: Share = 0.1  # share of training in which learning rates rise
     exact_labels: Number = 20_000  # on a CPU, score all labels up to this many, sampled ones beyond
@@ -70,27 +70,44 @@ class OneVsAll(Algorithm):
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
-        dim, batch, exact = self._number("embedding_dim"), self._number("batch_size"), self._exact(size, device)
+        dim, gpu, exact = number(self.embedding_dim), device == "cuda", self._exact(size, device)
+        batch = min(number(self.batch_size), size.n_documents)
         table, rows = size.n_features * dim, size.n_labels * row_width(dim)
-        positives = math.ceil(batch * size.labels_per_document)
-        scored = size.n_labels if exact else min(size.n_labels, positives + self.n_negatives)
-        block = min(batch * scored, SCORES_AT_ONCE[device]) if exact else batch * scored
-        shadow, score_bytes = (2 * rows, 2) if device == "cuda" else (0, 4)
-        gradients = 4 * row_width(dim) * (block // batch)
+        sample = math.ceil(batch * size.labels_per_document) + self.n_negatives
+        scored = size.n_labels if exact else min(size.n_labels, sample)
+        learnt, state = 4 * (table + dim * dim + rows), _ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows
+        training = self._step_bytes(size, device, batch, scored) + (learnt + state if self.stopping else 0)
+        served = 0 if gpu else 4 * size.n_labels * dim  # a copy, made when the encoder's optimiser is gone
         cost = StageCost(
             name="train",
-            parameters=4 * (table + dim * dim + rows) + shadow,
-            optimiser=8 * table + _ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows,
-            working=2 * block * score_bytes + 3 * gradients + (4 * table if device == "cuda" else 0),
+            parameters=learnt + (2 * rows if gpu else 0),
+            optimiser=8 * table + state,
+            working=max(training, served - 8 * table),
             flops_per_epoch=6.0 * size.n_documents * scored * row_width(dim),
-            epochs=self._number("epochs"),
+            epochs=number(self.epochs),
             path=f"exact: all {size.n_labels:,} labels" if exact else f"sampled: about {scored:,} labels a step",
         )
-        data = 8 * (size.n_feature_entries + size.n_relevant) + 16 * size.n_documents
+        data = (4 if size.dense else 8) * size.n_feature_entries + 8 * size.n_relevant + 16 * size.n_documents
         return Plan(device=device, data=data, stages=(cost,))
 
+    def _step_bytes(self, size: Size, device: str, batch: int, scored: int) -> int:
+        """The block of scores, and beside it one after the other its softplus, the update, the encoder's gradient.
+
+        A GPU's allocator hands on what was freed; the CPU's keeps it.
+        """
+        dim, gpu, exact = number(self.embedding_dim), device == "cuda", self._exact(size, device)
+        block = max(end - begin for begin, end in blocks(scored, batch, device)) if exact else scored
+        scores, values = (2 if gpu else 4) * batch * block, block * row_width(dim)
+        update = (_ROW_UPDATES[self.label_optimiser].working_bytes_per_value() + (0 if exact else 4)) * values
+        tokens = batch * size.n_feature_entries / size.n_documents
+        distinct = -size.n_features * math.expm1(-tokens / size.n_features)  # no texts have more, on average
+        token_rows = size.n_features if gpu or size.dense else tokens + 6 * distinct  # SparseAdam's copies
+        encoder = math.ceil(4 * dim * token_rows)
+        parts = (scores, update, encoder)
+        return scores + (max(parts) if gpu else sum(parts))
+
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
-        dim, size = self._number("embedding_dim"), data.size
+        dim, size = number(self.embedding_dim), data.size
         self._documents = feature_rows(data.features, run.device)
         self._relevance = SparseRows.of(data.relevance, run.device)
         sparse = run.device.type == "cpu" and isinstance(self._documents, SparseRows)
@@ -102,8 +119,8 @@ class OneVsAll(Algorithm):
             module=torch.nn.ModuleDict({"encoder": self.encoder_, "classifier": self.classifier_}),
             loss=self._exact_loss if exact else self._sampled_loss,
             n_items=size.n_documents,
-            batch_size=self._number("batch_size"),
-            epochs=self._number("epochs"),
+            batch_size=number(self.batch_size),
+            epochs=number(self.epochs),
             optimisers=self._optimisers(run.device),
             schedule=one_cycle(self.warm_up),
             score=self._score(data, run),
@@ -120,7 +137,7 @@ class OneVsAll(Algorithm):
         )
 
     def _classifier(self, size: Size, run: Run) -> RowClassifier:
-        rows, dim = LabelRows(0, size.n_labels), self._number("embedding_dim")
+        rows, dim = LabelRows(0, size.n_labels), number(self.embedding_dim)
         update = _ROW_UPDATES[self.label_optimiser](len(rows), row_width(dim), self.label_lr)
         compute = torch.bfloat16 if run.device.type == "cuda" else torch.float32
         return RowClassifier(rows, dim, -math.log(size.n_labels + 1), update, compute)
@@ -137,7 +154,8 @@ class OneVsAll(Algorithm):
 
     def _exact_loss(self, batch: Batch) -> torch.Tensor:
         vectors = self.encoder_(self._documents.take(batch.rows))  # (n, D)
-        measure = batch.step % _MEASURE_EVERY == 0
+        every = min(_MEASURE_EVERY, -(-len(self._documents) // number(self.batch_size)))  # once an epoch at least
+        measure = batch.step % every == 0
         return self.classifier_.exact_loss(vectors, self._relevance.take(batch.rows), measure=measure)
 
     def _sampled_loss(self, batch: Batch) -> torch.Tensor:
@@ -159,9 +177,3 @@ class OneVsAll(Algorithm):
 
     def _exact(self, size: Size, device: str) -> bool:
         return device == "cuda" or size.n_labels <= self.exact_labels
-
-    def _number(self, name: str) -> int:
-        """A field that is no longer None once the settings are resolved."""
-        value = getattr(self, name)
-        assert value is not None, name
-        return int(np.int64(value))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xclearn.cli.predicting import label_text
+from xclearn.cli.predicting import cut, label_text
 from xclearn.cli.progress import say
 from xclearn.cli.training import Request, describe, fit, measure_and_save, read_request, refuse_occupied
 
@@ -34,14 +35,15 @@ def run_demo(out: Path, settings: tuple[str, ...], device: str, overwrite: bool)
     values = measure_and_save(algorithm, data, request)
     _print_scores(values, _popularity(data), time.perf_counter() - started)
     _print_examples(Predictor.load(out), data)
-    print(f"\nThe model is in {out}/. Next:")
-    print(f'  echo "a small wild cat" | xc predict {out}\n  xc evaluate {out} {DATA} --bins')
+    folder = shlex.quote(str(out))
+    print(f"\nThe model is in {folder}. Next:")
+    print(f'  echo "a small wild cat" | xc predict {folder}\n  xc evaluate {folder} {DATA} --bins')
 
 
 def _popularity(data: Dataset) -> dict[str, float]:
     """The scores of always predicting the most frequent labels."""
     from xclearn.data.topk import TopK
-    from xclearn.inference.evaluate import label_counts, label_weights
+    from xclearn.inference.evaluation import label_counts, label_weights
     from xclearn.metrics import RECALL_KS, evaluate_predictions
 
     counts, test = label_counts(data), data.split("test")
@@ -68,7 +70,7 @@ def _print_examples(predictor: Predictor, data: Dataset) -> None:
     print(f"\n{EXAMPLES} texts of the test split and their best labels (+ marks a right one):")
     for i, found in enumerate(predictor.suggest(texts, 3)):
         right = {data.labels.names[label] for label in part.relevance[i].indices}
-        print(f"\n{texts[i][:100]}")
+        print(f"\n{cut(texts[i], 100)}")
         for suggestion in found:
             print(
                 f"  {'+' if suggestion.label in right else ' '} {suggestion.score:5.3f}  {label_text(suggestion, 90)}"

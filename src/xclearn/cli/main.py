@@ -41,7 +41,7 @@ def main() -> None:
             stream.reconfigure(encoding="utf-8")  # JSON is, and a label may hold any character
     try:
         try:
-            app()
+            app(prog_name="xc")
         finally:
             sys.stdout.flush()  # here, where a failure can still be said
     except KeyboardInterrupt:
@@ -148,6 +148,52 @@ def verify(model: ModelPath) -> None:
 
     loaded = load_model(model, verify=True)
     print(f"{model}: unchanged, {loaded.servable.n_labels:,} labels")
+
+
+@app.command()
+def export(
+    model: ModelPath,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write the exported model to.")],
+    data: Annotated[str, typer.Option(help="What the model was trained on: measures the loss, teaches clusters.")] = "",
+    precision: Annotated[str, typer.Option(help="fp32, bf16 or int8.")] = "",
+    int8: Annotated[bool, typer.Option("--int8", help="The same as --precision int8.")] = False,
+    beam: Annotated[int | None, typer.Option(help="Clusters whose labels are scored; 0: every label.")] = None,
+    target_p99_us: Annotated[float | None, typer.Option(help="The best form whose p99 is so many µs.")] = None,
+    max_loss: Annotated[float | None, typer.Option(help="The fastest form that loses so many points of P@1.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write it whatever it loses, or without --data.")] = False,
+) -> None:
+    """Write a model that answers faster: fewer bits, labels found through clusters; choose by measuring."""
+    from xclearn.cli.exporting import export_folder
+    from xclearn.inference.export import Choice
+
+    precisions = ("int8",) if int8 else (precision,) if precision else ()
+    choice = Choice(precisions, () if beam is None else (beam,), target_p99_us, max_loss)
+    export_folder(model, out, data, choice, force)
+
+
+@app.command()
+def serve(
+    model: ModelPath,
+    host: Annotated[str, typer.Option(help="The address to listen on; other machines reach 0.0.0.0.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8080,
+    workers: Annotated[int, typer.Option(help="Processes; they share one mapped model.")] = 1,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Only clients that show this token may ask; or set XCLEARN_TOKEN.")
+    ] = None,
+    cors_origin: Annotated[
+        list[str], typer.Option(metavar="URL", help="Pages of this origin may ask; repeat for more.")
+    ] = [],  # noqa: B006 (typer copies it)
+    timeout: Annotated[float, typer.Option(help="Seconds a request may take.")] = 30.0,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 8 << 20,
+    max_texts: Annotated[int, typer.Option(help="Texts of a request.")] = 1000,
+    max_characters: Annotated[int, typer.Option(help="Characters of a text.")] = 20_000,
+) -> None:
+    """Serve a model over HTTP, with a page to try it; SIGHUP reads the folder again."""
+    from xclearn.cli.serving import serve_model
+    from xclearn.serving.settings import Limits, Settings
+
+    limits = Limits(max_body=max_body, max_texts=max_texts, max_characters=max_characters, timeout=timeout)
+    serve_model(Settings(model, host, port, workers, cors_origins=tuple(cors_origin), limits=limits), token_file)
 
 
 @app.command()

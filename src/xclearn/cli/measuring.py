@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xclearn.cli.showing import print_table
 from xclearn.data import Dataset, load_dataset
-from xclearn.inference.evaluate import evaluate, label_counts
+from xclearn.inference.evaluation import evaluate, label_counts
 from xclearn.inference.predictor import Predictor
 from xclearn.metrics import Report, intervals, volume_bins
 

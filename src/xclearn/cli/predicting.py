@@ -19,8 +19,8 @@ def predict_file(model: Path, file: str, k: int, output: str) -> None:
     """Read texts from a file or stdin and print the k best labels of each."""
     from xclearn.data import read_documents
 
-    if output not in _WRITERS:
-        raise ConfigError("unknown format", where="--format", got=output, allowed=", ".join(_WRITERS))
+    if output not in WRITERS:
+        raise ConfigError("unknown format", where="--format", got=output, allowed=", ".join(WRITERS))
     if k < 1:
         raise ConfigError("k must be at least 1", where="-k", got=k)
     predictor = Predictor.load(model)
@@ -29,7 +29,8 @@ def predict_file(model: Path, file: str, k: int, output: str) -> None:
         say("Type a text and press Enter; Ctrl-D ends.")
     for texts in _blocks(read_documents(sys.stdin.buffer if file == "-" else file), 1 if typed else _AT_ONCE):
         for text, found in zip(texts, predictor.suggest(texts, k), strict=True):
-            sys.stdout.write(_WRITERS[output](text, found))
+            sys.stdout.write(WRITERS[output](text, found))
+        sys.stdout.flush()
 
 
 def _blocks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
@@ -50,7 +51,7 @@ def _tsv(text: str, found: list[Suggestion]) -> str:
 
 def _table(text: str, found: list[Suggestion]) -> str:
     rows = "".join(f"  {suggestion.score:6.3f}  {label_text(suggestion)}\n" for suggestion in found)
-    return f"{_one_line(text)[:200]}\n{rows}"
+    return f"{cut(_one_line(text), 200)}\n{rows}"
 
 
 def _one_line(text: str) -> str:
@@ -60,7 +61,12 @@ def _one_line(text: str) -> str:
 def label_text(suggestion: Suggestion, width: int = 100) -> str:
     """A label as a person reads it: its name, and its text where that says more."""
     extra = "" if suggestion.text in (None, suggestion.label) else f"  {suggestion.text}"
-    return f"{suggestion.label}{extra}"[:width]
+    return cut(f"{suggestion.label}{extra}", width)
 
 
-_WRITERS: dict[str, Callable[[str, list[Suggestion]], str]] = {"table": _table, "jsonl": _jsonl, "tsv": _tsv}
+def cut(text: str, width: int) -> str:
+    """At most `width` characters, with a sign where there were more."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+WRITERS: dict[str, Callable[[str, list[Suggestion]], str]] = {"table": _table, "jsonl": _jsonl, "tsv": _tsv}

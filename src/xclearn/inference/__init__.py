@@ -1,6 +1,6 @@
 """Models as files and as something to ask, without training code."""
 
-from xclearn.inference.evaluate import evaluate
+from xclearn.inference.evaluation import evaluate
 from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.predictor import Predictor
 

@@ -8,6 +8,7 @@ an algorithm, a label's name, torch, or how a piece was trained.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, final
 
@@ -15,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import ModelError
+from xclearn.kernels.dense import topk_dense
 
 COMPONENTS: dict[str, type] = {}
 T = TypeVar("T")
@@ -72,6 +74,27 @@ class Residual(Layer):
         _expect(self.bias, (dim,), "residual.bias")
 
 
+@final
+@component("gated_block.v1")
+@dataclass(frozen=True)
+class GatedBlock(Layer):
+    """g_block ⊙ (W max(0, v) + b) + g_skip ⊙ v: DECAF's embedding block with its gates already squashed."""
+
+    weight: np.ndarray  # (D, D)
+    bias: np.ndarray  # (D,)
+    block_gate: np.ndarray  # (D,) in 0…1
+    skip_gate: np.ndarray  # (D,) in 0…1
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        inner = np.maximum(vectors, 0) @ self.weight.T + self.bias
+        return self.block_gate * inner + self.skip_gate * vectors
+
+    def check(self, dim: int) -> None:
+        _expect(self.weight, (dim, dim), "gated_block.weight")
+        for name in ("bias", "block_gate", "skip_gate"):
+            _expect(getattr(self, name), (dim,), f"gated_block.{name}")
+
+
 class Encoder(ABC):
     """Features of documents → one vector each."""
 
@@ -116,11 +139,66 @@ class Bag(Encoder):
             layer.check(self.dim)
 
 
+class Candidates(ABC):
+    """Which labels are scored for a document."""
+
+    @abstractmethod
+    def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
+        """Label ids (n, m), −1 where there are fewer, and the logit of each as a candidate; None means every label."""
+
+    @abstractmethod
+    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
+        """Refuse tensors whose shapes do not fit."""
+
+
 @final
 @component("all_labels.v1")
 @dataclass(frozen=True)
-class AllLabels:
+class AllLabels(Candidates):
     """Every label is scored for every document: exact."""
+
+    def find(self, vectors: Mapping[str, np.ndarray]) -> None:  # noqa: ARG002
+        return None
+
+    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
+        """Has no tensors."""
+
+
+@final
+@component("cluster_beam.v1")
+@dataclass(frozen=True)
+class ClusterBeam(Candidates):
+    """The labels of the best clusters. A label is in one cluster; its candidate logit is the cluster's."""
+
+    vector: str  # the encoder whose vector the clusters read
+    weight: np.ndarray  # (K, D)
+    bias: np.ndarray  # (K,)
+    labels: np.ndarray  # (L,) int64 label ids, cluster after cluster
+    offsets: np.ndarray  # (K + 1,) int64 where each cluster's labels start
+    beam: int  # clusters kept
+
+    def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        logits = vectors[self.vector] @ self.weight.T + self.bias  # (n, K)
+        clusters, best = topk_dense(logits, min(self.beam, len(self.bias)))  # (n, beam)
+        largest = int(np.diff(self.offsets).max())
+        places = self.offsets[clusters][:, :, None] + np.arange(largest)  # (n, beam, largest)
+        there = places < self.offsets[clusters + 1][:, :, None]
+        ids = np.where(there, self.labels[np.minimum(places, len(self.labels) - 1)], -1)
+        return ids.reshape(len(ids), -1), np.repeat(best, largest, axis=1)
+
+    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
+        if self.vector not in dims:
+            raise ModelError("the clusters read a vector that no encoder makes", got=self.vector)
+        _expect(self.bias, self.weight.shape[:1], "cluster_beam.bias")
+        _expect(self.weight, (*self.bias.shape, dims[self.vector]), "cluster_beam.weight")
+        _expect(self.offsets, (len(self.bias) + 1,), "cluster_beam.offsets")
+        _expect(self.labels, (n_labels,), "cluster_beam.labels")
+        ends = (int(self.offsets[0]), int(self.offsets[-1]))
+        whole = self.labels.dtype == self.offsets.dtype == np.int64
+        if not whole or ends != (0, n_labels) or (np.diff(self.offsets) < 0).any() or self.beam < 1:
+            raise ModelError("cluster_beam.offsets do not walk through the labels", got=ends)
+        if (np.sort(self.labels) != np.arange(n_labels)).any():
+            raise ModelError("cluster_beam.labels does not hold every label once")
 
 
 class Scorer(ABC):
@@ -131,6 +209,9 @@ class Scorer(ABC):
 
     @abstractmethod
     def score_all(self, vectors: np.ndarray) -> np.ndarray: ...  # (n, D) → logits (n, L)
+
+    @abstractmethod
+    def score(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray: ...  # (n, D), (n, m) → logits (n, m)
 
     @abstractmethod
     def check(self, dim: int) -> None:
@@ -156,26 +237,47 @@ class Classifier(Scorer):
         logits += self.bias
         return logits
 
+    def score(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        return np.einsum("nd,nmd->nm", vectors, self.weight[ids]) + self.bias[ids]
+
     def check(self, dim: int) -> None:
-        _expect(self.weight, (len(self.bias), dim), "classifier.weight")
+        _expect(self.bias, self.weight.shape[:1], "classifier.bias")
+        _expect(self.weight, (*self.bias.shape, dim), "classifier.weight")
 
 
 class Fusion(ABC):
-    """The scorers' logits → one score in [0, 1]."""
+    """The candidates' and scorers' logits → one score in [0, 1]."""
 
     @abstractmethod
-    def __call__(self, logits: list[np.ndarray]) -> np.ndarray: ...  # each (n, k) → (n, k)
+    def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:
+        """Each (n, m) → (n, m); `candidate` is None when every label was a candidate."""
 
 
 @final
 @component("sigmoid.v1")
 @dataclass(frozen=True)
 class Sigmoid(Fusion):
-    """σ of the one scorer's logit: monotone, so the best labels are the best logits."""
+    """σ of the one scorer's logit; what made a label a candidate does not count."""
 
-    def __call__(self, logits: list[np.ndarray]) -> np.ndarray:
+    def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:  # noqa: ARG002
         (only,) = logits
-        return 1 / (1 + np.exp(-only))
+        return sigmoid(only)
+
+
+@final
+@component("product.v1")
+@dataclass(frozen=True)
+class Product(Fusion):
+    """σ(candidate) · σ(scorer) · …: the chance of the cluster times the chance of the label in it."""
+
+    def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:
+        factors = [sigmoid(each) for each in (*logits, *(() if candidate is None else (candidate,)))]
+        return np.prod(factors, axis=0)
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """1 / (1 + e^−z) without overflow."""
+    return np.exp(-np.logaddexp(0, -logits))
 
 
 def _expect(array: np.ndarray, shape: tuple[int, ...], name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from xclearn.errors import ModelError
 from xclearn.files import atomic_folder
 from xclearn.inference.card import model_card
 from xclearn.inference.components import COMPONENTS
-from xclearn.inference.servable import Servable
+from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.tensors import StringTable, read_tensors, write_tensors
 from xclearn.text import Vectoriser, vectoriser_from_state
 
@@ -34,7 +35,7 @@ _JSON, _TENSORS, _CARD = "model.json", "tensors.safetensors", "README.md"
 class Model:
     """What a folder holds: the servable, the labels, and the facts about them (algorithm, settings, data, metrics)."""
 
-    servable: Servable
+    servable: Servable | Ensemble
     labels: LabelSet
     about: dict[str, Any]
 
@@ -48,7 +49,8 @@ def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> No
         if isinstance(model.labels.texts, list | tuple | StringTable):  # label features are only needed to train
             labels["texts"] = _freeze(list(model.labels.texts), "labels.texts", tensors)
         write_tensors(temporary / _TENSORS, tensors)
-        (temporary / _CARD).write_text(model_card(model.about, model.servable.n_labels), encoding="utf-8")
+        card = model_card(model.about, model.servable.n_labels)
+        (temporary / _CARD).write_text(card, encoding="utf-8", errors="replace")  # a file name may not be Unicode
         files = {name: _fingerprint(temporary / name) for name in (_TENSORS, _CARD)}
         content = {
             "format": FORMAT,
@@ -59,7 +61,7 @@ def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> No
             "files": files,
         }
         content["sha256"] = _own_hash(content)
-        (temporary / _JSON).write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+        (temporary / _JSON).write_bytes(_json_bytes(content))
 
 
 def load_model(folder: str | Path, *, verify: bool = True) -> Model:
@@ -73,13 +75,14 @@ def load_model(folder: str | Path, *, verify: bool = True) -> Model:
         servable = _thaw(content["servable"], tensors)
         names = _thaw(content["labels"]["names"], tensors)
         texts = _thaw(content["labels"]["texts"], tensors) if "texts" in content["labels"] else None
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise ModelError("the model description is incomplete", where=str(path / _JSON), got=str(error)) from error
-    if not isinstance(servable, Servable):
+    if not isinstance(servable, Servable | Ensemble):
         raise ModelError("the model description holds no servable", where=str(path / _JSON))
     servable.check()
-    if len(names) != servable.n_labels:
-        raise ModelError("label names and scorers differ", where=str(path), got=(len(names), servable.n_labels))
+    for table in [names] if texts is None else [names, texts]:
+        if not (isinstance(table, StringTable) and 0 < len(table) == servable.n_labels):
+            raise ModelError("label names or texts do not fit the scorers", where=str(path), got=table)
     return Model(servable, LabelSet(names, texts), content["about"])
 
 
@@ -102,7 +105,7 @@ def _freeze(value: Any, path: str, tensors: dict[str, np.ndarray]) -> Any:
         fields = {
             f.name: _freeze(getattr(value, f.name), f"{path}.{f.name}", tensors) for f in dataclasses.fields(value)
         }
-        return {"component": "servable.v1" if isinstance(value, Servable) else value.kind, "fields": fields}  # type: ignore[attr-defined]
+        return {"component": value.kind, "fields": fields}  # type: ignore[attr-defined]
     return value
 
 
@@ -123,20 +126,35 @@ def _thaw(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
         state = _thaw(value["state"], tensors)
         plain = {key: list(item) if isinstance(item, StringTable) else item for key, item in state.items()}
         return vectoriser_from_state(value["vectoriser"], plain)
-    classes = {**COMPONENTS, "servable.v1": Servable}
     name = value["component"]
-    if name not in classes:
-        raise ModelError("the model needs a part this version does not have", got=name, allowed=", ".join(classes))
-    return classes[name](**{key: _thaw(item, tensors) for key, item in value["fields"].items()})
+    if name not in COMPONENTS:
+        raise ModelError("the model needs a part this version does not have", got=name, allowed=", ".join(COMPONENTS))
+    found = COMPONENTS[name](**{key: _thaw(item, tensors) for key, item in value["fields"].items()})
+    hints = typing.get_type_hints(COMPONENTS[name])
+    for field in dataclasses.fields(found):
+        if not _fits(getattr(found, field.name), hints[field.name]):
+            raise ModelError("a part of the model has a field of the wrong type", where=f"{name}.{field.name}")
+    return found
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of an annotated type, items of lists and maps included."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is None:
+        return isinstance(value, hint)
+    if not issubclass(origin, Mapping):
+        return isinstance(value, list) and all(_fits(item, arguments[0]) for item in value)
+    return isinstance(value, dict) and all(_fits(item, arguments[1]) for item in value.values())
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        raw = path.read_bytes()
+        content = json.loads(raw)
     except OSError as error:
         todo = "Name the folder that `xc train -o` wrote."
         raise ModelError("no model here", where=str(path.parent), got=error.strerror, todo=todo) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError("model.json is damaged", where=str(path), got=str(error)) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ModelError("model.json is not of an xclearn model", where=str(path), allowed=f'"format": "{FORMAT}"')
@@ -148,9 +166,15 @@ def _read_json(path: Path) -> dict[str, Any]:
             allowed=str(FORMAT_VERSION),
             todo="Train it again with this version, or install the version that wrote it.",
         )
-    if content.get("sha256") != _own_hash(content) or not isinstance(content.get("files"), dict):
+    if content.get("sha256") != _own_hash(content) or raw != _json_bytes(content):  # the latter sees white space too
         raise ModelError("model.json was changed after it was written", where=str(path))
+    if not all(isinstance(content.get(key), dict) for key in ("about", "files")):
+        raise ModelError("the model description is incomplete", where=str(path), allowed="about, files")
     return content
+
+
+def _json_bytes(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def _own_hash(content: Mapping[str, Any]) -> str:

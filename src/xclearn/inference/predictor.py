@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -11,6 +13,7 @@ import numpy as np
 from xclearn.data.dataset import NO_PAIRS, Documents, LabelSet
 from xclearn.data.topk import TopK
 from xclearn.inference.folder import Model, load_model
+from xclearn.inference.native import NativePredictor, native_predictor, strings_at
 
 
 class Suggestion(NamedTuple):
@@ -23,15 +26,16 @@ class Suggestion(NamedTuple):
 
 @final
 class Predictor:
-    """Answers from a loaded model; changes nothing."""
+    """Answers from a loaded model; changes nothing, and may be asked by several threads at once."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, n_threads: int | None = None) -> None:
         self.model = model
+        self.n_threads = n_threads  # that share several documents; None: one for each core
 
     @classmethod
-    def load(cls, folder: str | Path, *, verify: bool = True) -> Predictor:
+    def load(cls, folder: str | Path, *, verify: bool = True, n_threads: int | None = None) -> Predictor:
         """Read a model folder; `verify=False` skips the hash of every byte and loads in milliseconds."""
-        return cls(load_model(folder, verify=verify))
+        return cls(load_model(folder, verify=verify), n_threads)
 
     @property
     def labels(self) -> LabelSet:
@@ -41,18 +45,23 @@ class Predictor:
     def about(self) -> dict[str, Any]:
         return self.model.about
 
+    @cached_property
+    def native(self) -> NativePredictor | None:
+        """What answers where the native core knows every part of the model; else the servable does, in NumPy."""
+        return native_predictor(self.model.servable)
+
     def predict(self, documents: Documents, k: int = 5, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """The k best labels of each document: ids, scores (n, k); `exclude` holds (row, label) pairs to leave out."""
-        return self.model.servable.predict(documents, k, exclude)
+        if self.native is None:
+            return self.model.servable.predict(documents, k, exclude)
+        return self.native.predict(documents, k, exclude, self.n_threads)
 
     def suggest(self, texts: Sequence[str], k: int = 5) -> list[list[Suggestion]]:
         """The same with label names: one list a text, best first."""
         ids, scores = self.predict(texts, k)
-        return [
-            [self._suggestion(label, score) for label, score in zip(row, values, strict=True) if label >= 0]
-            for row, values in zip(ids.tolist(), scores.tolist(), strict=True)
-        ]
-
-    def _suggestion(self, label: int, score: float) -> Suggestion:
-        texts = self.labels.texts
-        return Suggestion(self.labels.names[label], score, None if texts is None else texts[label])
+        there = ids >= 0
+        labels = ids[there]
+        says = self.labels.texts
+        label_texts = strings_at(says, labels) if isinstance(says, Sequence) else repeat(None)
+        found = map(Suggestion, strings_at(self.labels.names, labels), scores[there].tolist(), label_texts)
+        return [list(islice(found, n)) for n in there.sum(axis=1).tolist()]

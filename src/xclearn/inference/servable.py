@@ -10,25 +10,28 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+import scipy.sparse as sp
 
-from xclearn.data.dataset import NO_PAIRS, Documents, n_documents
+from xclearn.data.dataset import NO_PAIRS, Documents
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, ModelError
-from xclearn.inference.components import AllLabels, Encoder, Fusion, Scorer
+from xclearn.inference.components import Candidates, Encoder, Fusion, Scorer, component
 from xclearn.kernels.dense import topk_dense
 from xclearn.text import Vectoriser
 
 _SCORES_AT_ONCE = 1 << 24  # scores held in memory at a time: 64 MB
+_MEMBER_DEPTH = 100  # labels each ensemble member is asked for
 
 
 @final
+@component("servable.v1")
 @dataclass(frozen=True)
 class Servable:
     """Documents in, the k best label ids and their scores out."""
 
     vectoriser: Vectoriser
     encoders: Mapping[str, Encoder]
-    candidates: AllLabels
+    candidates: Candidates
     scorers: Sequence[Scorer]
     fusion: Fusion
 
@@ -51,17 +54,20 @@ class Servable:
             scorer.check(self.encoders[scorer.vector].dim)
             if scorer.n_labels != self.n_labels:
                 raise ModelError("scorers differ in labels", got=(scorer.n_labels, self.n_labels))
+        self.candidates.check({name: encoder.dim for name, encoder in self.encoders.items()}, self.n_labels)
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """The `k` best labels of each document (fewer when there are fewer labels), best first.
 
         `exclude` (m, 2) holds (document row, label) pairs that are not to be predicted.
         """
-        if k < 1:
-            raise ConfigError("k must be at least 1", where="k", got=k)
-        width, total = min(k, self.n_labels), n_documents(documents)
+        _check_k(k)
+        return self.rank(self.vectoriser.transform(documents), k, exclude)
+
+    def rank(self, features: sp.csr_matrix | np.ndarray, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
+        """`predict` for documents that are features already."""
+        width, total = min(k, self.n_labels), features.shape[0]
         found = TopK(np.empty((total, width), np.int64), np.empty((total, width), np.float32))
-        features = self.vectoriser.transform(documents)
         for rows in _blocks(total, max(1, _SCORES_AT_ONCE // self.n_labels)):
             here = exclude[(exclude[:, 0] >= rows.start) & (exclude[:, 0] < rows.stop)] - [rows.start, 0]
             block = self._predict_block(features[rows], width, here)
@@ -70,17 +76,94 @@ class Servable:
 
     def _predict_block(self, features: np.ndarray, k: int, exclude: np.ndarray) -> TopK:
         vectors = {name: encoder.encode(features) for name, encoder in self.encoders.items()}
-        logits = [scorer.score_all(vectors[scorer.vector]) for scorer in self.scorers]  # each (n, L)
-        if len(logits) == 1:  # every fusion is monotone in a single logit: rank first, fuse k values instead of L
-            best = _best(logits[0], k, exclude)
-            return TopK(best.ids, np.where(best.ids < 0, -np.inf, self.fusion([best.scores])).astype(np.float32))
-        return _best(self.fusion(logits), k, exclude)
+        found = self.candidates.find(vectors)
+        if found is None:
+            logits = [scorer.score_all(vectors[scorer.vector]) for scorer in self.scorers]  # each (n, L)
+            return self._best_of_all(logits, k, exclude)
+        ids, candidate = found  # (n, m)
+        logits = [scorer.score(vectors[scorer.vector], ids) for scorer in self.scorers]
+        scores = np.where(ids < 0, -np.inf, self.fusion(candidate, logits))
+        scores[_among(ids, exclude, self.n_labels)] = -np.inf
+        return _best_of_candidates(ids, scores, k)
+
+    def _best_of_all(self, logits: list[np.ndarray], k: int, exclude: np.ndarray) -> TopK:
+        """With one scorer rank by its logit, as every fusion is monotone in it, and fuse k values instead of L."""
+        ranked = logits[0] if len(logits) == 1 else self.fusion(None, logits)
+        ranked[exclude[:, 0], exclude[:, 1]] = -np.inf
+        ids, best = topk_dense(ranked, k)
+        scores = self.fusion(None, [best]) if len(logits) == 1 else best
+        missing = np.isneginf(best)
+        return TopK(np.where(missing, -1, ids), np.where(missing, -np.inf, scores).astype(np.float32))
 
 
-def _best(scores: np.ndarray, k: int, exclude: np.ndarray) -> TopK:
-    scores[exclude[:, 0], exclude[:, 1]] = -np.inf
-    ids, best = topk_dense(scores, k)
-    return TopK(np.where(np.isneginf(best), -1, ids), best)
+@final
+@component("ensemble.v1")
+@dataclass(frozen=True)
+class Ensemble:
+    """Several servables over the same labels and vectoriser; a label's score is the mean of theirs, 0 where missing."""
+
+    members: Sequence[Servable]
+
+    @property
+    def n_labels(self) -> int:
+        return self.members[0].n_labels
+
+    @property
+    def vectoriser(self) -> Vectoriser:
+        return self.members[0].vectoriser
+
+    def check(self) -> None:
+        """Refuse members that do not fit each other."""
+        if not self.members:
+            raise ModelError("the ensemble has no member")
+        for member in self.members:
+            member.check()
+        if len({member.n_labels for member in self.members}) != 1:
+            raise ModelError("ensemble members differ in labels", got=[member.n_labels for member in self.members])
+
+    def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
+        """As `Servable.predict`; each member is asked for more than k, as they need not agree."""
+        _check_k(k)
+        features = self.vectoriser.transform(documents)
+        depth = min(self.n_labels, max(_MEMBER_DEPTH, 2 * k))
+        found = [member.rank(features, depth, exclude) for member in self.members]
+        ids = np.concatenate([part.ids for part in found], axis=1)  # (n, members · depth)
+        scores = np.concatenate([np.where(part.ids < 0, 0, part.scores) for part in found], axis=1) / len(found)
+        return _best_of_candidates(*_merged(ids, scores), min(k, self.n_labels))
+
+
+def _check_k(k: object) -> None:
+    if not isinstance(k, int | np.integer) or k < 1:
+        raise ConfigError("k must be at least 1", where="k", got=k)
+
+
+def _merged(ids: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Equal ids of a row become one, with their scores summed; the others of them become −1 with score −inf."""
+    order = np.argsort(ids, axis=1, kind="stable")
+    ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
+    first = np.ones(ids.shape, dtype=bool)
+    first[:, 1:] = ids[:, 1:] != ids[:, :-1]
+    group = np.cumsum(first.ravel()) - 1
+    summed = np.bincount(group, weights=scores.ravel())[group].reshape(ids.shape)
+    kept = first & (ids >= 0)
+    return np.where(kept, ids, -1), np.where(kept, summed, -np.inf)
+
+
+def _among(ids: np.ndarray, pairs: np.ndarray, n_labels: int) -> np.ndarray:
+    """Which entries (n, m) stand in `pairs` of (row, label)."""
+    keys = np.arange(len(ids))[:, None] * n_labels + ids
+    return np.isin(keys, pairs[:, 0] * n_labels + pairs[:, 1]) & (ids >= 0)
+
+
+def _best_of_candidates(ids: np.ndarray, scores: np.ndarray, k: int) -> TopK:
+    """The k best of (n, m) candidates, score descending, then id ascending; −1 where there are fewer."""
+    order = np.lexsort((ids, -scores), axis=1)[:, :k]
+    best, chosen = np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
+    chosen = np.where(np.isneginf(best), -1, chosen)
+    short = ((0, 0), (0, k - order.shape[1]))
+    return TopK(
+        np.pad(chosen, short, constant_values=-1), np.pad(best, short, constant_values=-np.inf).astype(np.float32)
+    )
 
 
 def _blocks(total: int, size: int) -> Iterator[slice]:

@@ -36,7 +36,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mappi
     from safetensors.numpy import save_file
 
     with atomic_path(path) as temporary:
-        contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+        contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
         try:
             save_file(contiguous, temporary, metadata=dict(metadata or {}))
         except SafetensorError as error:  # a full disk, mostly
@@ -51,6 +51,8 @@ def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         raise ModelError("the tensor file cannot be opened", where=str(path), got=str(error)) from error
     header, start = _header(mapped, path)
     metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict):
+        raise ModelError("the tensor header is damaged", where=str(path), got=metadata)
     return {name: _view(mapped, start, entry, f"{path}:{name}") for name, entry in header.items()}, metadata
 
 
@@ -60,7 +62,7 @@ def _header(mapped: np.ndarray, path: Path) -> tuple[dict[str, Any], int]:
         raise ModelError("not a safetensors file, or cut short", where=str(path), got=f"{len(mapped)} bytes")
     try:
         header = json.loads(mapped[8 : 8 + length].tobytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError("the tensor header is damaged", where=str(path)) from error
     if not isinstance(header, dict):
         raise ModelError("the tensor header is damaged", where=str(path))
@@ -93,8 +95,9 @@ class StringTable(Sequence[str]):
 
     def check(self, where: str) -> None:
         """Refuse offsets that do not walk through the block."""
-        offsets = self.offsets
-        right = offsets.ndim == 1 and len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(self.block)
+        block, offsets = self.block, self.offsets
+        kinds = block.dtype == np.uint8 and offsets.dtype == np.int64 and block.ndim == offsets.ndim == 1
+        right = kinds and len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(block)
         if not right or np.any(offsets[1:] < offsets[:-1]):
             raise ModelError("a string table's offsets do not fit its bytes", where=where)
 
@@ -106,10 +109,17 @@ class StringTable(Sequence[str]):
             return [self[i] for i in range(*index.indices(len(self)))]
         position = range(len(self))[index]
         begin, end = self.offsets[position], self.offsets[position + 1]
-        return self.block[begin:end].tobytes().decode("utf-8", "surrogatepass")
+        return _decode(self.block[begin:end].tobytes())
 
     def __iter__(self) -> Iterator[str]:
         everything = self.block.tobytes()
         bounds = self.offsets.tolist()
         for begin, end in pairwise(bounds):
-            yield everything[begin:end].decode("utf-8", "surrogatepass")
+            yield _decode(everything[begin:end])
+
+
+def _decode(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise ModelError("a string of the model is not UTF-8", got=raw) from error

@@ -15,7 +15,7 @@ def topk_dense(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """`scores` (n, L) → ids (n, k) int64 and their scores (n, k), best first; k ≤ L."""
     n, n_columns = scores.shape
     whole = n_columns // _GROUP * _GROUP
-    groups = scores[:, :whole].reshape(n, -1, _GROUP)  # (n, groups, 64)
+    groups = scores[:, :whole].reshape(n, whole // _GROUP, _GROUP)  # (n, groups, 64)
     maxima = groups.max(axis=2)  # (n, groups)
     bound = _bound(maxima, k)  # (n,)
     group_row, group = np.nonzero(maxima >= bound[:, None])

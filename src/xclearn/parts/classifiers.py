@@ -7,29 +7,21 @@ computed only when asked for. Knows nothing about encoders, stages or devices.
 
 from __future__ import annotations
 
-import math
 from typing import Any, final
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from xclearn.inference import components
 from xclearn.parts.label_rows import LabelRows
+from xclearn.parts.losses import aligned, block_gradient, blocks, filled_up
 from xclearn.parts.row_update import RowUpdate
 from xclearn.parts.rows import Gathered
-
-_ALIGNMENT = 8  # bf16 products want rows that start at multiples of 16 bytes: an odd width runs at half the speed
-SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries of the score block: in the CPU's cache; few GPU launches
 
 
 def row_width(dim: int) -> int:
     """Columns of a label row: the vector, its bias, a constant one, and padding to an aligned width."""
-    return _aligned(dim + 2)
-
-
-def _aligned(width: int) -> int:
-    return math.ceil(width / _ALIGNMENT) * _ALIGNMENT
+    return aligned(dim + 2)
 
 
 @final
@@ -39,19 +31,25 @@ class RowClassifier(nn.Module):
     Under PyTorch's usual initialisation a sum over 100,000 labels collapses to label popularity; zero rows and a prior
     of about −ln(number of labels) start every label near its base rate. The bias is one more column of the row; the
     next column is 1 in every row and never trained, so that the prior enters with the product at no cost of its own.
+    The table ends in idle rows that fill up its last block.
     """
 
-    weight: torch.Tensor
+    table: torch.Tensor
     shadow: torch.Tensor | None
 
     def __init__(self, rows: LabelRows, dim: int, prior: float, update: RowUpdate, compute: torch.dtype) -> None:
         super().__init__()
         self.rows, self.dim, self.prior, self.update, self.compute = rows, dim, prior, update, compute
-        weight = torch.zeros(len(rows), row_width(dim))
-        weight[:, dim + 1] = 1
-        self.register_buffer("weight", weight)  # (rows, width) float32
+        table = torch.zeros(filled_up(len(rows)), row_width(dim))
+        table[:, dim + 1] = 1
+        self.register_buffer("table", table)  # (rows and idle rows, width) float32
         # The products read a low-precision copy that is refreshed with each update.
-        self.register_buffer("shadow", weight.to(compute) if compute != torch.float32 else None, persistent=False)
+        self.register_buffer("shadow", table.to(compute) if compute != torch.float32 else None, persistent=False)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The label rows (rows, width), without the idle ones."""
+        return self.table[: len(self.rows)]
 
     def exact_loss(self, x: torch.Tensor, positives: Gathered, *, measure: bool) -> torch.Tensor:
         """Train all rows on a batch `x` (n, D); the gradient is of the mean loss, the value NaN unless measured."""
@@ -65,8 +63,8 @@ class RowClassifier(nn.Module):
     def best(self, x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The k best labels of each row of `x`: ids, logits (n, k)."""
         ids, scores = [], []
-        inputs = self._augment(x, self.prior)
-        for begin, end in self._chunks(len(x)):
+        inputs = self._augment(x)
+        for begin, end in blocks(len(self.rows), len(x), x.device.type):
             logits = (inputs @ self._rows(slice(begin, end)).T).float()  # (n, C)
             found = logits.topk(min(k, end - begin), dim=1)
             ids.append(found.indices + begin + self.rows.start)
@@ -84,65 +82,52 @@ class RowClassifier(nn.Module):
         self, x: torch.Tensor, positives: Gathered, labels: torch.Tensor | None, measure: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Update rows; returns the gradient of the mean loss with respect to `x` (n, D), and the mean loss."""
-        inputs = self._augment(x, self.prior), self._augment(x, 0)  # each (n, width)
+        inputs = self._augment(x)  # (n, width)
         if labels is not None:
             columns = torch.searchsorted(labels, positives.columns)
-            loss, gradient = self._block(inputs, labels - self.rows.start, positives.owner, columns, None, measure)
+            loss, gradient = self._update(inputs, labels - self.rows.start, positives.owner, columns, measure)
         else:
-            loss, gradient = torch.zeros((), device=x.device), torch.zeros_like(inputs[0], dtype=torch.float32)
-            for begin, end in self._chunks(len(x)):
+            loss, gradient = torch.zeros((), device=x.device), torch.zeros_like(inputs, dtype=torch.float32)
+            for begin, end in blocks(len(self.table), len(x), x.device.type):
                 columns = positives.columns - (begin + self.rows.start)
-                inside = (columns >= 0) & (columns < end - begin)
-                columns = columns.clamp(0, end - begin - 1)
-                block = self._block(inputs, slice(begin, end), positives.owner, columns, inside, measure)
+                block = self._update(inputs, slice(begin, end), positives.owner, columns, measure)
                 loss, gradient = loss + block[0], gradient.add_(block[1])
         return gradient[:, : self.dim].to(x.dtype) / len(x), loss / len(x)
 
-    def _block(
+    def _update(
         self,
-        inputs: tuple[torch.Tensor, torch.Tensor],
+        inputs: torch.Tensor,
         rows: slice | torch.Tensor,
         owner: torch.Tensor,
         columns: torch.Tensor,
-        inside: torch.Tensor | None,
         measure: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """One block of labels: scores → gradient in place → gradients of x and rows → rows updated.
-
-        Positives outside the block are added with weight 0 rather than selected: selecting would wait for the device.
-        """
+        """Train one block of rows; returns its summed loss and its part of the gradient of the inputs (n, width)."""
         weight = self._rows(rows)  # (C, width)
-        flat = weight.new_empty(len(inputs[0]) * _aligned(len(weight)))
-        scores = flat.view(len(inputs[0]), -1)[:, : len(weight)]  # (n, C), each row aligned
-        torch.mm(inputs[0], weight.T, out=scores)
-        position = owner * scores.stride(0) + columns  # (m,) in the flat block
-        hit = torch.ones_like(columns) if inside is None else inside
-        loss = torch.full((), math.nan, device=scores.device)
-        if measure:
-            loss = F.softplus(scores.float()).sum() - (flat[position].float() * hit).sum()
-        scores.sigmoid_()
-        flat.index_add_(0, position, hit.to(scores.dtype), alpha=-1)
-        gradient = scores @ weight  # (n, width)
-        self.update.apply_(self.weight, rows, scores.T @ inputs[1])
+        n_labels = len(self.rows) - rows.start if isinstance(rows, slice) else len(weight)
+        scores, loss = block_gradient(inputs, weight, owner, columns, measure, n_outputs=n_labels)  # (n, C)
+        gradient = scores @ weight
+        change = (scores.T @ inputs)[:n_labels]
+        change[:, self.dim + 1] = 0  # the constant column
+        if isinstance(rows, slice):
+            rows = slice(rows.start, min(rows.stop, len(self.rows)))
+        self.update.apply_(self.weight, rows, change)
         if self.shadow is not None:
-            self.shadow[rows] = self.weight[rows].to(self.compute)
+            self.shadow[rows] = self.weight[rows]
         return loss, gradient
 
     def _rows(self, rows: slice | torch.Tensor) -> torch.Tensor:
-        return self.weight[rows] if self.shadow is None else self.shadow[rows]
+        return self.table[rows] if self.shadow is None else self.shadow[rows]
 
-    def _augment(self, x: torch.Tensor, prior: float) -> torch.Tensor:
-        padded = F.pad(x.to(self.compute), (0, self.weight.shape[1] - self.dim))
-        padded[:, self.dim], padded[:, self.dim + 1] = 1, prior
-        return padded
-
-    def _chunks(self, n_documents: int) -> list[tuple[int, int]]:
-        return self.rows.chunks(max(1, SCORES_AT_ONCE[self.weight.device.type] // max(1, n_documents)))
+    def _augment(self, x: torch.Tensor) -> torch.Tensor:
+        constants = torch.zeros(self.table.shape[1] - self.dim, dtype=self.compute, device=x.device)
+        constants[0], constants[1] = 1, self.prior
+        return torch.cat([x.to(self.compute), constants.expand(len(x), -1)], dim=1)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         if self.shadow is not None:
-            self.shadow.copy_(self.weight)
+            self.shadow.copy_(self.table)
 
 
 class _FusedStep(torch.autograd.Function):

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from xclearn.inference import components
-from xclearn.parts.rows import Gathered
+from xclearn.parts.rows import FeatureBatch, bag_vectors
 
 
 @final
@@ -33,19 +33,9 @@ class BagEncoder(nn.Module):
         nn.init.zeros_(self.residual.bias)
         self.dropout, self.sparse = dropout, sparse
 
-    def forward(self, features: Gathered | torch.Tensor) -> torch.Tensor:
+    def forward(self, features: FeatureBatch) -> torch.Tensor:
         """Sparse rows or a dense batch (n, V) → (n, D)."""
-        if isinstance(features, torch.Tensor):
-            summed = features @ self.token_embeddings
-        else:
-            summed = F.embedding_bag(
-                features.columns,
-                self.token_embeddings,
-                features.offsets,
-                mode="sum",
-                per_sample_weights=features.values,
-                sparse=self.sparse,
-            )
+        summed = bag_vectors(self.token_embeddings, features, sparse=self.sparse)
         bag = F.dropout(F.relu(summed), self.dropout, self.training)
         return bag + F.dropout(F.relu(self.residual(bag)), self.dropout, self.training)  # (n, D)
 

@@ -16,7 +16,3 @@ class LabelRows:
 
     def __len__(self) -> int:
         return self.stop - self.start
-
-    def chunks(self, size: int) -> list[tuple[int, int]]:
-        """Local row ranges (begin, end) of at most `size` rows that cover all rows."""
-        return [(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]

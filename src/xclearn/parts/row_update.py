@@ -29,6 +29,11 @@ class RowUpdate(nn.Module, ABC):
     def bytes_per_value() -> int:
         """Optimiser state held for each value of the table."""
 
+    @staticmethod
+    @abstractmethod
+    def working_bytes_per_value() -> int:
+        """What `apply_` holds at once for each value of the rows it updates, their gradient included."""
+
 
 @final
 class RowSgd(RowUpdate):
@@ -47,6 +52,10 @@ class RowSgd(RowUpdate):
     @staticmethod
     def bytes_per_value() -> int:
         return 0
+
+    @staticmethod
+    def working_bytes_per_value() -> int:
+        return 4
 
 
 @final
@@ -76,3 +85,7 @@ class RowAdam(RowUpdate):
     @staticmethod
     def bytes_per_value() -> int:
         return 8
+
+    @staticmethod
+    def working_bytes_per_value() -> int:
+        return 24  # gradient, both new moments, denominator, and two arrays of the step

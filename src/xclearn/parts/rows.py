@@ -10,6 +10,7 @@ from typing import NamedTuple, final
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch.nn import functional as F
 
 
 class Gathered(NamedTuple):
@@ -32,7 +33,7 @@ class SparseRows:
     def of(cls, matrix: sp.csr_matrix, device: torch.device) -> SparseRows:
         parts = (
             matrix.indptr.astype(np.int64),
-            matrix.indices.astype(np.int32),
+            matrix.indices.astype(np.int32, copy=False),
             matrix.data.astype(np.float32, copy=False),
         )
         indptr, columns, values = (torch.from_numpy(part).to(device) for part in parts)
@@ -73,3 +74,12 @@ def feature_rows(features: sp.csr_matrix | np.ndarray, device: torch.device) -> 
     if isinstance(features, np.ndarray):
         return DenseRows(torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32)).to(device))
     return SparseRows.of(features, device)
+
+
+def bag_vectors(table: torch.Tensor, features: FeatureBatch, *, sparse: bool) -> torch.Tensor:
+    """The weighted sum of table rows of each document (n, D); a `sparse` gradient holds the batch's rows only."""
+    if isinstance(features, torch.Tensor):
+        return features @ table
+    return F.embedding_bag(
+        features.columns, table, features.offsets, mode="sum", per_sample_weights=features.values, sparse=sparse
+    )

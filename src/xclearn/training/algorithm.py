@@ -15,16 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self, final
 
-import numpy as np
-
 from xclearn import config
 from xclearn._version import __version__
 from xclearn.data.checks import statistics
 from xclearn.data.dataset import Dataset, Documents
+from xclearn.data.splits import fingerprints
 from xclearn.data.topk import TopK
 from xclearn.errors import ModelError, NotFitted
 from xclearn.inference.folder import Model, load_model, save_model
-from xclearn.inference.servable import Servable
+from xclearn.inference.servable import Ensemble, Servable
 from xclearn.text import TextSettings
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.loop import train
@@ -56,7 +55,7 @@ class Algorithm(ABC):
         """Yield stages; code after a yield runs when that stage is trained."""
 
     @abstractmethod
-    def _servable(self, data: Prepared) -> Servable:
+    def _servable(self, data: Prepared) -> Servable | Ensemble:
         """What the trained stages serve."""
 
     @final
@@ -79,8 +78,7 @@ class Algorithm(ABC):
         chosen = self._resolve(prepared.size, place.type)
         chosen._announce(prepared.size, run)
         run.checkpoint.open(chosen._fingerprint(data, seed, place.type), resume=resume)
-        for stage in chosen._stages(prepared, run):
-            train(stage, run)
+        chosen._train(prepared, run)
         about = self._about(chosen, data, seed, place.type, time.perf_counter() - started)
         self.model_ = Model(chosen._servable(prepared), data.labels, about)
         self.resolved_ = about["resolved"]
@@ -104,8 +102,11 @@ class Algorithm(ABC):
         found = model.about.get("algorithm")
         if found != cls.name:
             raise ModelError("the model is of another algorithm", where=str(folder), got=found, allowed=cls.name)
-        algorithm = config.build(cls, model.about["settings"], cls.name)
-        algorithm.model_, algorithm.resolved_ = model, model.about["resolved"]
+        settings, resolved = model.about.get("settings"), model.about.get("resolved")
+        if not isinstance(settings, dict) or not isinstance(resolved, dict):
+            raise ModelError("the model does not say how it was trained", where=str(folder))
+        algorithm = config.build(cls, settings, cls.name)
+        algorithm.model_, algorithm.resolved_ = model, resolved
         return algorithm
 
     @final
@@ -153,12 +154,23 @@ class Algorithm(ABC):
         return plans
 
     @final
+    def _train(self, data: Prepared, run: Run) -> None:
+        """In a frame of its own, so that the last stage's optimisers are gone when the model is made."""
+        for stage in self._stages(data, run):
+            train(stage, run)
+
+    @final
     def _fingerprint(self, data: Dataset, seed: int, device: str) -> str:
-        """Identifies a run: settings, seed, kind of device and the training data's content."""
-        digest = hashlib.sha256(json.dumps([self.name, config.to_plain(self), seed, device]).encode())
-        for array in (data.train.relevance.indptr, data.train.relevance.indices):
-            digest.update(array.tobytes())
-        digest.update(_documents_bytes(data.train.documents))
+        """Identifies a run: settings, seed, kind of device, and the content of all data that training reads."""
+        settings = [self.name, config.to_plain(self), seed, device, data.propensity]
+        digest = hashlib.sha256(json.dumps(settings).encode())
+        texts = [data.labels.names, data.labels.texts]
+        for split in [data.train] if data.dev is None else [data.train, data.dev]:
+            for array in (split.relevance.indptr, split.relevance.indices, split.filter_pairs):
+                digest.update(array.tobytes())
+            texts += [split.documents, split.names]
+        for documents in texts:
+            digest.update(b"none" if documents is None else fingerprints(documents).tobytes())
         return digest.hexdigest()
 
     @final
@@ -174,9 +186,7 @@ class Algorithm(ABC):
         }
 
 
-def _documents_bytes(documents: Documents) -> bytes:
-    if isinstance(documents, np.ndarray):
-        return documents.tobytes()
-    if isinstance(documents, list | tuple):
-        return "\0".join(documents).encode("utf-8", "surrogatepass")
-    return documents.indices.tobytes() + documents.data.tobytes()  # type: ignore[union-attr]
+def number(value: int | None) -> int:
+    """A setting that may be left at None but is chosen by now."""
+    assert value is not None
+    return value

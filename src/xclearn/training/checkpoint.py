@@ -32,9 +32,11 @@ class Checkpoint:
     def open(self, fingerprint: str, *, resume: bool) -> None:
         """Start the folder, or with `resume` accept the one that is there if it is of the same run."""
         if self.folder is None:
+            if resume:
+                raise ModelError("nothing to resume", todo="Name the checkpoint folder of the earlier run.")
             return
         index = self.folder / _INDEX
-        if index.exists() and not resume:
+        if not resume and (index.exists() or any(self.folder.glob("*.safetensors"))):
             todo = "Add --resume (resume=True) to continue that run, or remove the folder."
             raise ModelError("a checkpoint of an earlier run is in the way", where=str(self.folder), todo=todo)
         if resume:
@@ -66,7 +68,11 @@ class Checkpoint:
         if self.folder is None or not self._path(name).exists():
             return None
         tensors, metadata = read_tensors(self._path(name))
-        return {key: np.array(value) for key, value in tensors.items()}, json.loads(metadata["facts"])
+        try:
+            facts = json.loads(metadata["facts"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError("the checkpoint is damaged", where=str(self._path(name))) from error
+        return {key: np.array(value) for key, value in tensors.items()}, facts
 
     def forget(self, name: str) -> None:
         if self.folder is not None:
@@ -76,7 +82,8 @@ class Checkpoint:
         """Delete the folder after a finished run; only files that a checkpoint writes are touched."""
         if self.folder is None:
             return
-        for path in [*self.folder.glob("*.safetensors"), self.folder / _INDEX]:
+        unfinished = self.folder.glob(".*.tmp")  # of a process that was killed while it wrote
+        for path in [*self.folder.glob("*.safetensors"), *unfinished, self.folder / _INDEX]:
             path.unlink(missing_ok=True)
         if not any(self.folder.iterdir()):
             shutil.rmtree(self.folder)

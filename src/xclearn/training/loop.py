@@ -6,6 +6,7 @@ run ends with the same bits. Knows nothing about what a stage trains.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any, final
@@ -13,6 +14,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
+from xclearn.errors import ModelError
 from xclearn.parts.row_update import RowUpdate
 from xclearn.training.run import Run
 from xclearn.training.stage import Batch, Stage
@@ -23,11 +25,13 @@ def train(stage: Stage, run: Run) -> None:
     stage.module.to(run.device)
     done = run.checkpoint.load(f"done-{stage.name}")
     if done is not None:
-        _load_module(stage, done[0])
+        with _fitting(stage):
+            _load_module(stage, done[0])
         run.log("stage_restored", stage=stage.name)
         return
     progress = _Progress(stage, run)
-    progress.restore()
+    with _fitting(stage):
+        progress.restore()
     run.log("stage", stage=stage.name, epochs=stage.epochs, first_epoch=progress.epoch, items=stage.n_items)
     while progress.epoch < stage.epochs and not progress.finished:
         _epoch(stage, run, progress)
@@ -51,6 +55,7 @@ class _Progress:
         self.epoch += 1
         if score is not None and score > self.best_score:
             self.best_score, self.since_best = score, 0
+            self.best.clear()  # two copies at once would double what the plan counts
             self.best = {name: value.clone() for name, value in self.stage.module.state_dict().items()}
         elif score is not None:
             self.since_best += 1
@@ -88,8 +93,7 @@ class _Progress:
 def _epoch(stage: Stage, run: Run, progress: _Progress) -> None:
     started, losses = time.perf_counter(), []
     stage.module.train()
-    with torch.random.fork_rng(devices=[run.device] if run.device.type == "cuda" else []):
-        torch.manual_seed(run.seed_of(stage.name, progress.epoch, "dropout"))
+    with run.seeded(stage.name, progress.epoch, "dropout"):
         for batch in _batches(stage, run, progress.epoch):
             losses.append(_step(stage, batch))
             run.log("step", stage=stage.name, step=batch.step + 1, steps=stage.epochs * _steps(stage))
@@ -131,6 +135,15 @@ def _batches(stage: Stage, run: Run, epoch: int) -> Iterator[Batch]:
 
 def _steps(stage: Stage) -> int:
     return -(-stage.n_items // stage.batch_size)
+
+
+@contextlib.contextmanager
+def _fitting(stage: Stage) -> Iterator[None]:
+    """A checkpoint file is input like any other: what it holds may be of another shape than the stage."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ModelError("the checkpoint does not fit the stage", where=stage.name, got=str(error)) from error
 
 
 def _load_module(stage: Stage, tensors: dict[str, np.ndarray]) -> None:

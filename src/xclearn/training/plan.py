@@ -18,7 +18,7 @@ import torch
 from xclearn.errors import PlanError
 
 GIB = 1 << 30
-_RUNTIME = {"cpu": 64 << 20, "cuda": 96 << 20}  # thread stacks, workspaces and allocator slack
+_RUNTIME = {"cpu": 96 << 20, "cuda": 96 << 20}  # code loaded at the first step, thread stacks, workspaces
 
 
 @final
@@ -29,7 +29,7 @@ class StageCost:
     name: str
     parameters: int
     optimiser: int
-    working: int  # gradients, scores and activations of one step
+    working: int  # the most held beside these: gradients and scores of a step, the best epoch, the served copy
     flops_per_epoch: float
     epochs: int
     path: str  # how it trains, in words

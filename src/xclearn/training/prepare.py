@@ -11,7 +11,7 @@ from typing import TypeAlias, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.data.dataset import Dataset, Documents, Split
+from xclearn.data.dataset import Dataset, Documents, Split, kind_of
 from xclearn.data.splits import hold_out
 from xclearn.errors import DataError
 from xclearn.text import TextSettings, Vectoriser, vectoriser_for
@@ -30,10 +30,16 @@ class Size:
     n_features: int
     n_feature_entries: int
     n_relevant: int
+    n_label_entries: int = 0  # stored entries of the labels' own features
 
     @property
     def labels_per_document(self) -> float:
         return self.n_relevant / max(1, self.n_documents)
+
+    @property
+    def dense(self) -> bool:
+        """Every document has every feature."""
+        return self.n_feature_entries == self.n_documents * self.n_features
 
 
 @final
@@ -54,8 +60,10 @@ class Prepared:
     @property
     def size(self) -> Size:
         entries = self.features.size  # stored entries of a sparse matrix, all of a dense one
+        of_labels = 0 if self.label_features is None else self.label_features.size
         n_documents, n_labels = self.relevance.shape
-        return Size(n_documents, n_labels, self.vectoriser.n_features, int(entries), self.relevance.nnz)
+        n_features, n_relevant = self.vectoriser.n_features, self.relevance.nnz
+        return Size(n_documents, n_labels, n_features, int(entries), n_relevant, int(of_labels))
 
 
 def prepare(data: Dataset, settings: TextSettings, stopping: Stopping | None, seed: int) -> Prepared:
@@ -81,11 +89,14 @@ def prepare(data: Dataset, settings: TextSettings, stopping: Stopping | None, se
 def _divide(data: Dataset, stopping: Stopping, seed: int) -> tuple[Split, Split]:
     if data.dev is not None:
         return data.train, data.dev
-    return hold_out(data, fraction=stopping.hold_out, seed=seed)
+    train, held_out = hold_out(data, fraction=stopping.hold_out, seed=seed)
+    if held_out.relevance.nnz == 0:
+        todo = "Leave `stopping` out, or give a dev split."
+        raise DataError("too few documents to hold some out", where=data.name, got=len(train), todo=todo)
+    return train, held_out
 
 
 def _usable_label_texts(data: Dataset, documents: Documents) -> Documents | None:
     """Label texts of the same kind as the documents; features cannot be learnt from texts nor the reverse."""
     texts = data.labels.texts
-    same_kind = texts is not None and isinstance(texts, str | list | tuple) == isinstance(documents, str | list | tuple)
-    return texts if same_kind else None
+    return texts if texts is not None and (kind_of(texts) == "texts") == (kind_of(documents) == "texts") else None

@@ -5,8 +5,9 @@ Knows nothing about algorithms or batches.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, final
 
 import numpy as np
@@ -38,6 +39,13 @@ class Run:
         """A torch generator by name, on the CPU unless a device is given."""
         return torch.Generator(device or "cpu").manual_seed(self.seed_of(*names))
 
+    @contextlib.contextmanager
+    def seeded(self, *names: str | int) -> Iterator[None]:
+        """Torch's own generators by name, for modules that draw from them; the caller's state comes back after."""
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(self.seed_of(*names))
+            yield
+
     def keep(self, name: str, inputs: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
         """A structure computed between stages, stored under a hash of its inputs: a resumed run uses the very same."""
         key = f"keep-{name}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
@@ -56,7 +64,7 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
         there = "auto, cpu, cuda" if torch.cuda.is_available() else "auto, cpu (no CUDA device is visible)"
         raise ConfigError("the device is not there", where="device", got=name, allowed=there) from error
     if device.type not in ("cpu", "cuda"):

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "kernels.h"
@@ -56,10 +57,52 @@ Out<int32_t, 1> balanced_clusters_dense(const In<float, 2>& rows, int64_t n_clus
     return clusters;
 }
 
+nb::tuple train_linear(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indices, const In<float, 1>& data,
+                       int64_t n_columns, const In<int64_t, 1>& group_indptr, const In<int32_t, 1>& group_rows,
+                       const In<int64_t, 1>& problem_indptr, const In<int64_t, 1>& positive_indptr,
+                       const In<int32_t, 1>& positive_rows, bool logistic, double cost, double tolerance,
+                       int64_t max_passes, double threshold, double bias, bool learn_bias, uint64_t seed,
+                       int n_threads) {
+    const xclearn::LinearProblems problems{
+        indptr.data(),       indices.data(),    data.data(),
+        static_cast<int64_t>(indptr.shape(0)) - 1, n_columns, group_indptr.data(),
+        group_rows.data(),   static_cast<int64_t>(group_indptr.shape(0)) - 1, problem_indptr.data(),
+        positive_indptr.data(), positive_rows.data()};
+    const xclearn::LinearSettings settings{logistic, cost, tolerance, max_passes, threshold,
+                                           bias,     learn_bias};
+    std::vector<xclearn::LinearClassifiers> parts;
+    {
+        nb::gil_scoped_release release;
+        parts = xclearn::train_linear(problems, settings, seed, n_threads);
+    }
+    size_t n_weights = 0;
+    for (const auto& part : parts) n_weights += part.data.size();
+    const size_t n_problems = positive_indptr.shape(0) - 1;
+    auto ends = new_array<int64_t, 1>({n_problems + 1});
+    auto features = new_array<int32_t, 1>({n_weights});
+    auto weights = new_array<float, 1>({n_weights});
+    auto biases = new_array<float, 1>({n_problems});
+    int64_t start = 0, problem = 0;
+    ends.data()[0] = 0;
+    for (auto& part : parts) {
+        std::copy(part.indices.begin(), part.indices.end(), features.data() + start);
+        std::copy(part.data.begin(), part.data.end(), weights.data() + start);
+        std::copy(part.bias.begin(), part.bias.end(), biases.data() + problem);
+        for (const int64_t end : part.ends) ends.data()[++problem] = start + end;
+        start += static_cast<int64_t>(part.data.size());
+        part = {};  // the copy takes its place
+    }
+    return nb::make_tuple(ends, features, weights, biases);
+}
+
 }  // namespace
 
+void bind_predictor(nb::module_& module);  // predict_module.cpp
+
 NB_MODULE(_native, module) {
+    bind_predictor(module);
     module.def("topk_csr", &topk_csr);
     module.def("balanced_clusters_csr", &balanced_clusters_csr);
     module.def("balanced_clusters_dense", &balanced_clusters_dense);
+    module.def("train_linear", &train_linear);
 }

@@ -1,0 +1,46 @@
+"""`xc serve`: a model folder over HTTP."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+from xclearn.cli.progress import say
+from xclearn.errors import ConfigError, MissingExtra
+from xclearn.serving.settings import Settings
+
+TOKEN_VARIABLE = "XCLEARN_TOKEN"
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def serve_model(settings: Settings, token_file: Path | None) -> None:
+    """Check what was asked for, then serve until told to stop."""
+    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+    if missing:
+        todo = "Run: pip install 'xclearn[serve]'"
+        raise MissingExtra("xc serve needs packages that are not installed", got=", ".join(missing), todo=todo)
+    _check(settings)
+    token = _read_token(token_file)
+    if token is None and settings.host not in _LOOPBACK:
+        say(f"warning: whoever reaches {settings.host} may ask; --token-file or {TOKEN_VARIABLE} sets a token")
+    from xclearn.serving.server import serve
+
+    serve(dataclasses.replace(settings, token=token), say)
+
+
+def _check(settings: Settings) -> None:
+    for name, value in (("workers", settings.workers), *dataclasses.asdict(settings.limits).items()):
+        if value <= 0:
+            raise ConfigError("must be above 0", where=f"--{name.replace('_', '-')}", got=value)
+
+
+def _read_token(file: Path | None) -> str | None:
+    """From the file, else from the environment, else none."""
+    source = str(file) if file else TOKEN_VARIABLE
+    token = file.read_bytes().decode("latin-1").strip() if file else os.environ.get(TOKEN_VARIABLE)
+    if token is not None and not re.fullmatch(r"[!-~]{16,}", token):
+        raise ConfigError("this is no token", where=source, allowed="16 or more visible ASCII characters, no spaces")
+    return token

@@ -1,0 +1,182 @@
+"""The forms that `xc export` writes, in NumPy: rows of 8, 16 or 32 bits, and a tree of clusters over the labels.
+
+Rows that are read together stand together: those of a classifier by cluster, those of a level of the tree by their
+parent. This order stays inside; label ids go in and out. Knows nothing about how a form was chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from xclearn.errors import ModelError
+from xclearn.inference.components import Candidates, Scorer, component
+
+PRECISIONS = ("fp32", "bf16", "int8")
+_LANES = 32  # the width of a row is a multiple of it
+_BYTES = {"float32": 4, "uint8": 2, "int8": 1}  # of a value, by the type it is stored as
+
+
+@final
+@component("rows.v1")
+@dataclass(frozen=True)
+class Rows:
+    """w · v + b of many rows; a row is padded with zeros to a multiple of 32 values."""
+
+    values: np.ndarray  # (n, W) float32; (n, 2 W) uint8, the bytes of bfloat16; (n, W) int8 in steps of `scale`
+    scale: np.ndarray  # (n,) float32
+    bias: np.ndarray  # (n,) float32
+
+    @classmethod
+    def of(cls, weight: np.ndarray, bias: np.ndarray, precision: str) -> Rows:
+        """Rounded to the nearest value of a precision; int8 gives each row its own step."""
+        n, dim = weight.shape
+        padded = np.zeros((n, -(-dim // _LANES) * _LANES), dtype=np.float32)
+        padded[:, :dim] = weight
+        scale = np.ones(n, dtype=np.float32)
+        if precision == "bf16":
+            padded = _bfloat16(padded)
+        elif precision == "int8":
+            scale = np.abs(padded).max(axis=1) / 127
+            padded /= np.where(scale > 0, scale, 1)[:, None]
+            padded = np.rint(padded, out=padded).astype(np.int8)
+        return cls(padded, scale.astype(np.float32), np.asarray(bias, dtype=np.float32))
+
+    @property
+    def value_bytes(self) -> int:
+        return _BYTES[self.values.dtype.name]
+
+    def take(self, order: np.ndarray) -> Rows:
+        """These rows, in this order."""
+        return Rows(self.values[order], self.scale[order], self.bias[order])
+
+    def weight(self, rows: np.ndarray | slice, dim: int) -> np.ndarray:
+        """The weights (m, dim) float32 of these rows."""
+        values = self.values[rows]
+        if self.value_bytes == 2:
+            bits = np.ascontiguousarray(values).view("<u2").astype(np.uint32) << 16
+            return bits.view(np.float32)[:, :dim]
+        return values[:, :dim] * self.scale[rows][:, None]
+
+    def score_all(self, vectors: np.ndarray) -> np.ndarray:
+        """(m, D) → (m, n)."""
+        return vectors @ self.weight(slice(None), vectors.shape[1]).T + self.bias
+
+    def score(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """(m, D), (m, r) → (m, r). One vector at a time: the rows of many would not fit into memory."""
+        pairs = zip(vectors, rows, strict=True)
+        return np.stack([self.weight(own, len(vector)) @ vector + self.bias[own] for vector, own in pairs])
+
+    def check(self, dim: int, n: int, name: str) -> None:
+        """Refuse shapes and types that do not fit."""
+        width = -(-dim // _LANES) * _LANES * (2 if self.values.dtype == np.uint8 else 1)
+        fits = self.values.dtype.name in _BYTES and self.values.shape == (n, width)
+        if not fits or any(part.dtype != np.float32 or part.shape != (n,) for part in (self.scale, self.bias)):
+            got = f"{self.values.dtype} {self.values.shape}"
+            raise ModelError(f"the rows of {name} do not fit", got=got, allowed=f"{n} rows of {dim} values, padded")
+
+
+@final
+@component("level.v1")
+@dataclass(frozen=True)
+class Level:
+    """The nodes of one level of the tree, and where the children of each stand in the next."""
+
+    rows: Rows  # n nodes
+    offsets: np.ndarray  # (n + 1,) int64
+    beam: int  # nodes kept
+
+    def children(self, nodes: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes (m, b) and their logits → their children (m, b · most), −1 where there are fewer, and the logits."""
+        most = int(np.diff(self.offsets).max())
+        places = self.offsets[nodes][:, :, None] + np.arange(most)
+        there = (places < self.offsets[nodes + 1][:, :, None]) & (nodes >= 0)[:, :, None]
+        return np.where(there, places, -1).reshape(len(nodes), -1), np.repeat(logits, most, axis=1)
+
+    def check(self, dim: int, n_children: int) -> None:
+        """Refuse shapes that do not fit, and offsets that do not walk through the children."""
+        n = len(self.offsets) - 1
+        self.rows.check(dim, n, "a level")
+        walks = n > 0 and self.offsets[0] == 0 and self.offsets[-1] == n_children and (np.diff(self.offsets) >= 0).all()
+        if self.offsets.dtype != np.int64 or self.offsets.ndim != 1 or not walks or self.beam < 1:
+            raise ModelError("the offsets of a level do not walk through its children", allowed=f"0 … {n_children}")
+
+
+@final
+@component("cluster_index.v1")
+@dataclass(frozen=True)
+class ClusterIndex(Candidates):
+    """The labels below the best nodes of a tree; a label's candidate logit is that of its cluster, the last level."""
+
+    vector: str  # the encoder whose vector the nodes read
+    levels: list[Level]
+    labels: np.ndarray  # (L,) int32 label ids, cluster after cluster
+
+    def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        vector = vectors[self.vector]
+        logits = self.levels[0].rows.score_all(vector)  # (m, nodes)
+        nodes = np.broadcast_to(np.arange(logits.shape[1]), logits.shape)
+        for i, level in enumerate(self.levels):
+            if i > 0:
+                logits = np.where(nodes < 0, -np.inf, level.rows.score(vector, nodes))
+            order = np.lexsort((nodes, -logits), axis=1)[:, : level.beam]
+            kept, best = np.take_along_axis(nodes, order, axis=1), np.take_along_axis(logits, order, axis=1)
+            nodes, logits = level.children(kept, best)
+        return np.where(nodes < 0, -1, self.labels[nodes].astype(np.int64)), logits
+
+    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
+        if self.vector not in dims or not self.levels:
+            raise ModelError("the index reads a vector that no encoder makes, or is empty", got=self.vector)
+        n_children = n_labels
+        for level in reversed(self.levels):
+            level.check(dims[self.vector], n_children)
+            n_children = len(level.offsets) - 1
+        _check_labels(self.labels, n_labels, "cluster_index")
+
+
+@final
+@component("row_classifier.v1")
+@dataclass(frozen=True)
+class RowClassifier(Scorer):
+    """logit = w_l · v + b_l, with the rows in an order of their own and in 8, 16 or 32 bits."""
+
+    vector: str  # the encoder whose vector it reads
+    rows: Rows  # L rows
+    labels: np.ndarray  # (L,) int32 the label of each row
+
+    @property
+    def n_labels(self) -> int:  # type: ignore[override]
+        return len(self.labels)
+
+    @cached_property
+    def _row_of_label(self) -> np.ndarray:
+        rows = np.empty_like(self.labels)
+        rows[self.labels] = np.arange(self.n_labels, dtype=np.int32)
+        return rows
+
+    def score_all(self, vectors: np.ndarray) -> np.ndarray:
+        return self.rows.score_all(vectors)[:, self._row_of_label]
+
+    def score(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        return self.rows.score(vectors, self._row_of_label[ids])
+
+    def check(self, dim: int) -> None:
+        self.rows.check(dim, self.n_labels, "row_classifier")
+        _check_labels(self.labels, self.n_labels, "row_classifier")
+
+
+def _check_labels(labels: np.ndarray, n_labels: int, name: str) -> None:
+    """Ids outside the labels would be read from outside the model; the file's hash guards against the rest."""
+    if labels.dtype != np.int32 or labels.shape != (n_labels,) or labels.min() < 0 or labels.max() >= n_labels:
+        raise ModelError(f"{name}.labels are not label ids", got=labels.shape, allowed=f"({n_labels},) int32")
+
+
+def _bfloat16(values: np.ndarray) -> np.ndarray:
+    """The bytes (n, 2 W) of the nearest bfloat16, ties to even."""
+    bits = values.view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return rounded.astype("<u2").view(np.uint8)

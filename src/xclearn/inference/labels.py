@@ -1,0 +1,124 @@
+"""Labels by name: the id of a name, a search over names and texts, and the best of chosen labels only.
+
+The index is built when it is first asked for and holds no dictionary: ten million labels cost 16 bytes each and a copy
+of their texts. Knows nothing about what asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import repeat
+from typing import final
+
+import numpy as np
+
+from xclearn.data.dataset import LabelSet
+from xclearn.data.topk import TopK
+from xclearn.errors import ConfigError
+from xclearn.inference.components import Candidates
+from xclearn.inference.predictor import Predictor
+from xclearn.inference.servable import Ensemble, Servable
+
+
+@final
+class LabelIndex:
+    """Finds labels by their exact name, or by a part of their name or text."""
+
+    def __init__(self, labels: LabelSet) -> None:
+        self._labels = labels
+
+    def ids(self, names: Sequence[str], where: str) -> np.ndarray:
+        """The ids (m,) of these names, in their order; a name that is no label is refused."""
+        return np.array([self._id(name, where) for name in names], dtype=np.int64)
+
+    def search(self, query: str, limit: int) -> list[int]:
+        """At most `limit` labels: those named so, those whose name, text or a word begins so, those that hold it.
+
+        Upper and lower case are the same; within a group the labels' own order stays.
+        """
+        wanted = _folded(query)
+        parts = [f"\n{wanted}\t", f"\n{wanted}", *([f"\t{wanted}", f" {wanted}", wanted] if wanted else [])]
+        found: dict[int, None] = {}
+        for part in parts:
+            for label in self._lines_with(_encoded(part)):
+                if len(found) == limit:
+                    break
+                found[label] = None
+        return list(found)
+
+    def _id(self, name: str, where: str) -> int:
+        hashes, labels = self._hashes
+        first, last = (np.searchsorted(hashes, hash(name), side) for side in ("left", "right"))
+        for label in labels[first:last].tolist():
+            if self._labels.names[label] == name:
+                return int(label)
+        raise ConfigError("no such label", where=where, got=name, todo="Search the labels for its exact name.")
+
+    @cached_property
+    def _hashes(self) -> tuple[np.ndarray, np.ndarray]:
+        """The hashes of all names, ascending, and whose each is."""
+        hashes = np.fromiter(map(hash, self._labels.names), np.int64, len(self._labels))
+        labels = np.argsort(hashes)
+        return hashes[labels], labels
+
+    @cached_property
+    def _lines(self) -> tuple[bytes, np.ndarray]:
+        """A line `\\nname\\ttext` for each label and a last line feed, and where the line feeds are."""
+        texts = self._labels.texts if isinstance(self._labels.texts, Sequence) else repeat("")  # features say nothing
+        lines = [f"\n{_folded(name)}\t{_folded(text)}" for name, text in zip(self._labels.names, texts, strict=False)]
+        block = _encoded("".join([*lines, "\n"]))
+        return block, np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+
+    def _lines_with(self, part: bytes) -> Iterator[int]:
+        block, line_feeds = self._lines
+        end = len(block) - 1  # the last line feed begins no label
+        place = block.find(part, 0, end)
+        while place >= 0:
+            label = int(np.searchsorted(line_feeds, place, "right")) - 1
+            yield label
+            place = block.find(part, int(line_feeds[label + 1]), end)
+
+
+def predict_among(predictor: Predictor, texts: Sequence[str], labels: np.ndarray, k: int) -> TopK:
+    """The k best of these labels (m,) for each text: ids, scores (n, k), −1 where fewer of them are candidates."""
+    chosen = _restricted(predictor.model.servable, labels)
+    found = [chosen.predict([text], k) for text in texts]  # one at a time: a scorer gathers a row for each label
+    return TopK(np.concatenate([part.ids for part in found]), np.concatenate([part.scores for part in found]))
+
+
+def _restricted(servable: Servable | Ensemble, labels: np.ndarray) -> Servable | Ensemble:
+    if isinstance(servable, Servable):
+        return replace(servable, candidates=_Among(servable.candidates, labels))
+    members = [replace(member, candidates=_Among(member.candidates, labels)) for member in servable.members]
+    return replace(servable, members=members)
+
+
+@final
+@dataclass(frozen=True)
+class _Among(Candidates):
+    """Of another stage's candidates only these labels; a stage without candidates of its own has no logits either."""
+
+    stage: Candidates
+    labels: np.ndarray  # (m,)
+
+    def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        found = self.stage.find(vectors)
+        if found is None:
+            rows = len(next(iter(vectors.values())))
+            return np.tile(self.labels, (rows, 1)), None  # type: ignore[return-value]
+        ids, logits = found
+        return np.where(np.isin(ids, self.labels), ids, -1), logits
+
+    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
+        self.stage.check(dims, n_labels)
+
+
+def _folded(text: str) -> str:
+    """What the search compares: one line, lower case."""
+    return " ".join(text.split()).lower()
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,191 @@
+"""The native predictor of a servable: from texts to the best labels in one call without the interpreter's lock.
+
+It knows bag encoders, all labels or clusters as candidates, linear scorers and both fusions; `native_predictor` gives
+None for anything else, and where the extension is absent. The servable itself is its oracle.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from xclearn import kernels
+from xclearn.data.dataset import Documents, n_documents
+from xclearn.data.topk import TopK
+from xclearn.errors import ConfigError, ModelError
+from xclearn.inference.components import (
+    AllLabels,
+    Bag,
+    Candidates,
+    Classifier,
+    ClusterBeam,
+    GatedBlock,
+    Layer,
+    Product,
+    Relu,
+    Residual,
+    Scorer,
+    Sigmoid,
+)
+from xclearn.inference.exported import ClusterIndex, RowClassifier, Rows
+from xclearn.inference.servable import Servable
+from xclearn.inference.tensors import StringTable
+from xclearn.text.documents import TEXTS, require
+from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser, WordPieceVectoriser
+from xclearn.text.weighting import _DAMPED
+
+_KNOWN = (Bag, Relu, Residual, GatedBlock, AllLabels, ClusterBeam, ClusterIndex, Classifier, RowClassifier, Sigmoid)
+_NO_ROWS = np.empty(0, dtype=np.int32)
+_NO_PAIRS = (np.empty(0, dtype=np.int64), _NO_ROWS)
+
+
+@final
+class NativePredictor:
+    """Predicts what its servable predicts."""
+
+    def __init__(self, core: Any, servable: Servable) -> None:
+        self._core, self._servable = core, servable
+        self._reads_texts = isinstance(servable.vectoriser, TfidfVectoriser)
+
+    def predict(self, documents: Documents, k: int, exclude: np.ndarray, n_threads: int | None = None) -> TopK:
+        """As `Servable.predict`; several documents are shared among the threads, by default one for each core."""
+        if k < 1:
+            raise ConfigError("k must be at least 1", where="k", got=k)
+        n, width = n_documents(documents), min(k, self._servable.n_labels)
+        found = TopK(np.empty((n, width), dtype=np.int64), np.empty((n, width), dtype=np.float32))
+        threads = 1 if n < 2 else n_threads or _n_cores()
+        excluded = _by_row(exclude, n) if len(exclude) else _NO_PAIRS
+        if self._reads_texts:
+            self._core.predict_texts(list(require(documents, TEXTS)), *excluded, threads, *found)
+        else:
+            rows = self._servable.vectoriser.transform(documents)
+            indptr, indices = rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
+            self._core.predict_rows(indptr, indices, rows.data, *excluded, threads, *found)
+        return found
+
+    def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """To the bit what the vectoriser's `transform_one` gives."""
+        ids, weights = self._core.bag(text)
+        return np.array(ids, dtype=np.int32), np.array(weights, dtype=np.float32)
+
+
+def native_predictor(servable: Servable) -> NativePredictor | None:
+    """The native form of a servable; None where there is none."""
+    if kernels.BACKEND != "native" or not _is_known(servable):
+        return None
+    from xclearn.kernels import _native
+
+    core = _native.Predictor(servable.n_labels)
+    if isinstance(servable.vectoriser, TfidfVectoriser):
+        state: dict[str, Any] = servable.vectoriser.to_state()
+        pieces = isinstance(servable.vectoriser, WordPieceVectoriser)
+        damped = _DAMPED if state["sublinear"] else np.empty(0)
+        core.set_text(state["tokens"], pieces, state["idf"], damped, state["normalise"])
+    for encoder in servable.encoders.values():
+        assert isinstance(encoder, Bag)
+        core.add_encoder(_float32(encoder.token_embeddings))
+        for layer in encoder.layers:
+            _add_layer(core, layer)
+    place = {name: i for i, name in enumerate(servable.encoders)}
+    labels = _add_candidates(core, servable.candidates, servable.scorers, place)
+    if labels is not None:
+        core.set_labels(labels)
+    for scorer in servable.scorers:
+        rows, own = _scorer_rows(scorer)
+        core.add_scorer(place[scorer.vector], rows, _rows_by_position(labels, own))
+    if isinstance(servable.fusion, Product):
+        core.set_product()
+    return NativePredictor(core, servable)
+
+
+def strings_at(table: Sequence[str], ids: np.ndarray) -> list[str]:
+    """The strings with these ids (m,) int64."""
+    if kernels.BACKEND != "native" or not isinstance(table, StringTable):
+        return [table[i] for i in ids.tolist()]
+    from xclearn.kernels import _native
+
+    try:
+        return _native.strings(table.block, table.offsets, ids)
+    except UnicodeDecodeError as error:
+        raise ModelError("a string of the model is not UTF-8", got=error.object) from error
+
+
+def _is_known(servable: Servable) -> bool:
+    layers = [layer for each in servable.encoders.values() for layer in (each.layers if isinstance(each, Bag) else [])]
+    parts = [*servable.encoders.values(), *layers, servable.candidates, *servable.scorers]
+    fused = isinstance(servable.fusion, Product) or (type(servable.fusion) is Sigmoid and len(servable.scorers) == 1)
+    vectoriser = isinstance(servable.vectoriser, TfidfVectoriser | SparseVectoriser)
+    return vectoriser and fused and all(isinstance(part, _KNOWN) for part in parts)
+
+
+def _add_layer(core: Any, layer: Layer) -> None:
+    if isinstance(layer, Residual):
+        core.add_residual(_float32(layer.weight), _float32(layer.bias))
+    elif isinstance(layer, GatedBlock):
+        core.add_gated(*map(_float32, (layer.weight, layer.bias, layer.block_gate, layer.skip_gate)))
+    else:
+        core.add_relu()
+
+
+def _add_candidates(
+    core: Any, candidates: Candidates, scorers: Sequence[Scorer], place: dict[str, int]
+) -> np.ndarray | None:
+    """The label (L,) int32 at each position of the search; None where that is the position itself."""
+    if isinstance(candidates, ClusterIndex):
+        for level in candidates.levels:
+            core.add_level(place[candidates.vector], _parts(level.rows), level.offsets, level.beam)
+        return candidates.labels
+    if isinstance(candidates, ClusterBeam):
+        rows = _exact_parts(candidates.weight, candidates.bias)
+        core.add_level(place[candidates.vector], rows, _as(candidates.offsets, np.int64), candidates.beam)
+        return _as(candidates.labels, np.int32)
+    return _scorer_rows(scorers[0])[1]
+
+
+def _scorer_rows(scorer: Scorer) -> tuple[tuple[Any, ...], np.ndarray | None]:
+    """The rows as the core takes them, and the label of each; None where that is its number."""
+    if isinstance(scorer, RowClassifier):
+        return _parts(scorer.rows), scorer.labels
+    assert isinstance(scorer, Classifier)
+    return _exact_parts(scorer.weight, scorer.bias), None
+
+
+def _rows_by_position(labels: np.ndarray | None, own: np.ndarray | None) -> np.ndarray:
+    """The row (L,) int32 that scores the label at each position; empty where that is the position itself."""
+    if own is None:
+        return _NO_ROWS if labels is None else labels
+    if labels is not None and np.array_equal(labels, own):
+        return _NO_ROWS
+    row_of_label = np.argsort(own).astype(np.int32)
+    return row_of_label if labels is None else row_of_label[labels]
+
+
+def _parts(rows: Rows) -> tuple[Any, ...]:
+    return rows.values.view(np.uint8), rows.value_bytes, rows.scale, rows.bias
+
+
+def _exact_parts(weight: np.ndarray, bias: np.ndarray) -> tuple[Any, ...]:
+    exact, bias = _float32(weight), _float32(bias)
+    return exact.view(np.uint8), 4, bias, bias  # the scale of exact rows is not read
+
+
+def _float32(array: np.ndarray) -> np.ndarray:
+    return _as(array, np.float32)
+
+
+def _as(array: np.ndarray, kind: type) -> np.ndarray:
+    """Of this type and in one piece; the array itself where it is already."""
+    return np.ascontiguousarray(array, dtype=kind)
+
+
+def _by_row(pairs: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """(row, label) pairs as where each row's labels start (n + 1,), and the labels, ascending in a row."""
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    return np.searchsorted(pairs[order, 0], np.arange(n + 1)), pairs[order, 1].astype(np.int32)
+
+
+def _n_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,500 @@
+// The predictor: tokens, weights, vector, clusters, label scores, the k best.
+//
+// Sums of floats are taken in a fixed number of lanes and without fused multiply-adds, sums of int8 rows in integers:
+// every processor variant gives the same bits. What is read from memory decides the time, so rows that are read together
+// stand together, and the next ones are fetched while the present ones are scored.
+#include "predict.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "parallel.h"
+
+namespace xclearn {
+
+namespace {
+
+constexpr int64_t LANES = 32;
+constexpr int64_t LONGEST_WORD = 100;      // code points; a longer one has no pieces (text/tokenisers.py)
+constexpr int64_t TEXTS_AT_ONCE = 16;      // share each block of rows when every label is scored
+constexpr int64_t BLOCK_BYTES = 16 << 10;  // of rows that stay in the first-level cache meanwhile
+constexpr int64_t FETCH_BYTES = 32 << 10;  // at most, ahead of use
+constexpr size_t ROWS_AHEAD = 4;           // of token embeddings
+constexpr float NOTHING = -std::numeric_limits<float>::infinity();
+constexpr float LOWEST = std::numeric_limits<float>::lowest();
+const std::string NO_MARK, CONTINUES = "##";
+
+constexpr uint64_t HASH_START = 0xCBF29CE484222325u;
+
+uint64_t hash_step(uint64_t hash, char byte) {
+    return (hash ^ static_cast<unsigned char>(byte)) * 0x100000001B3u;
+}
+
+uint64_t hash_of(const char* bytes, size_t size) {
+    uint64_t hash = HASH_START;
+    for (size_t i = 0; i < size; ++i) hash = hash_step(hash, bytes[i]);
+    return hash;
+}
+
+uint64_t place_of(uint64_t hash) { return hash ^ (hash >> 29); }
+
+uint32_t tag_of(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
+
+// A word as UTF-8, and where each of its code points ends.
+struct Word {
+    std::string bytes;
+    std::vector<int32_t> ends;
+
+    void clear() {
+        bytes.clear();
+        ends.clear();
+    }
+    void add(uint32_t c) {
+        if (c < 0x80) {
+            bytes.push_back(static_cast<char>(c));
+        } else {
+            const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+            bytes.push_back(static_cast<char>((0xFF00 >> (more + 1)) | (c >> (6 * more))));
+            for (int i = more - 1; i >= 0; --i) bytes.push_back(static_cast<char>(0x80 | ((c >> (6 * i)) & 0x3F)));
+        }
+        ends.push_back(static_cast<int32_t>(bytes.size()));
+    }
+};
+
+// The longest known piece from the left, and again; nothing if the word cannot be covered.
+void add_pieces(const Vocabulary& vocabulary, const Word& word, std::vector<int32_t>& ids) {
+    const size_t before = ids.size(), n = word.ends.size();
+    uint64_t hashes[LONGEST_WORD];
+    for (size_t start = 0; start < n;) {
+        const std::string& mark = start ? CONTINUES : NO_MARK;
+        const char* bytes = word.bytes.data();
+        const size_t reach = std::min(n, start + static_cast<size_t>(vocabulary.longest()));
+        const int32_t first = start ? word.ends[start - 1] : 0;
+        uint64_t hash = hash_of(mark.data(), mark.size());
+        int32_t byte = first;
+        for (size_t end = start; end < reach; ++end) {
+            for (; byte < word.ends[end]; ++byte) hash = hash_step(hash, bytes[byte]);
+            hashes[end] = hash;
+        }
+        int32_t id = -1;
+        size_t end = reach;
+        for (; end > start && id < 0; --end)
+            id = vocabulary.find(hashes[end - 1], mark, bytes + first, word.ends[end - 1] - first);
+        if (id < 0) {
+            ids.resize(before);
+            return;
+        }
+        ids.push_back(id);
+        start = end + 1;
+    }
+}
+
+void add_word(const Vectoriser& vectoriser, const Word& word, std::vector<int32_t>& ids) {
+    if (word.bytes.empty()) return;
+    const char* bytes = word.bytes.data();
+    const size_t size = word.bytes.size();
+    const int32_t whole = vectoriser.vocabulary.find(hash_of(bytes, size), NO_MARK, bytes, size);
+    if (whole >= 0) ids.push_back(whole);
+    else if (vectoriser.pieces && word.ends.size() <= LONGEST_WORD) add_pieces(vectoriser.vocabulary, word, ids);
+}
+
+bool is_ascii_word(uint32_t c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+template <class Unit, class Accepts>
+void tokenise(const Vectoriser& vectoriser, const Unit* units, int64_t n, bool lower, const Accepts& is_word,
+              std::vector<int32_t>& ids) {
+    Word word;
+    for (int64_t i = 0; i < n; ++i) {
+        uint32_t c = units[i];
+        if (lower && c >= 'A' && c <= 'Z') c += 'a' - 'A';
+        if (is_word(c)) {
+            word.add(c);
+        } else {
+            add_word(vectoriser, word, ids);
+            word.clear();
+        }
+    }
+    add_word(vectoriser, word, ids);
+}
+
+std::vector<int32_t> token_ids(const Vectoriser& vectoriser, const Text& text, IsWord is_word) {
+    std::vector<int32_t> ids;
+    if (text.width == 0)
+        tokenise(vectoriser, static_cast<const uint8_t*>(text.data), text.length, true, is_ascii_word, ids);
+    else if (text.width == 1)
+        tokenise(vectoriser, static_cast<const uint8_t*>(text.data), text.length, false, is_word, ids);
+    else if (text.width == 2)
+        tokenise(vectoriser, static_cast<const uint16_t*>(text.data), text.length, false, is_word, ids);
+    else
+        tokenise(vectoriser, static_cast<const uint32_t*>(text.data), text.length, false, is_word, ids);
+    return ids;
+}
+
+// A vector in the forms that rows are scored against.
+struct Query {
+    std::vector<float> values;   // zero beyond the vector, up to a multiple of LANES
+    float tail[LANES];           // the last LANES values, zero where a whole block before it counts them already
+    std::vector<int16_t> steps;  // the same in steps of `scale`: with 8-bit rows no sum leaves 32 bits
+    float scale;
+
+    void set(const std::vector<float>& vector) {
+        const auto dim = static_cast<int64_t>(vector.size()), width = (dim + LANES - 1) / LANES * LANES;
+        values = vector;
+        values.resize(width);
+        for (int64_t lane = 0; lane < LANES && dim >= LANES; ++lane) {
+            const int64_t j = dim - LANES + lane;
+            tail[lane] = j >= dim / LANES * LANES ? vector[j] : 0;
+        }
+        float peak = 0;
+        for (const float value : vector) peak = std::max(peak, std::abs(value));
+        const float most = static_cast<float>(std::min<int64_t>(32767, ((int64_t{1} << 31) - 1) / (127 * width)));
+        scale = peak / most;
+        const float inverse = peak > 0 ? most / peak : 0;
+        steps.resize(width);
+        for (int64_t j = 0; j < width; ++j) steps[j] = static_cast<int16_t>(std::lrintf(values[j] * inverse));
+    }
+};
+
+inline float widen(float value) { return value; }
+
+inline float widen(uint16_t bfloat16) {
+    const uint32_t bits = static_cast<uint32_t>(bfloat16) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+template <class T>
+inline __attribute__((always_inline)) float dot(const T* row, int64_t width, const float* values, const float* tail) {
+    float lanes[LANES] = {};
+    int64_t j = 0;
+    for (; j + LANES <= width; j += LANES)
+        for (int64_t lane = 0; lane < LANES; ++lane) lanes[lane] += widen(row[j + lane]) * values[j + lane];
+    if (j < width && width > LANES) {
+        row += width - LANES;
+        for (int64_t lane = 0; lane < LANES; ++lane) lanes[lane] += widen(row[lane]) * tail[lane];
+    } else {
+        for (; j < width; ++j) lanes[j] += widen(row[j]) * values[j];
+    }
+    for (int64_t half = LANES / 2; half; half /= 2)
+        for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    return lanes[0];
+}
+
+XCLEARN_CLONES void score_float32(const float* rows, int64_t width, const float* bias, int64_t n, const float* values,
+                                  const float* tail, float* out) {
+    for (int64_t i = 0; i < n; ++i) out[i] = dot(rows + i * width, width, values, tail) + bias[i];
+}
+
+XCLEARN_CLONES void score_bfloat16(const uint16_t* rows, int64_t width, const float* bias, int64_t n,
+                                   const float* values, const float* tail, float* out) {
+    for (int64_t i = 0; i < n; ++i) out[i] = dot(rows + i * width, width, values, tail) + bias[i];
+}
+
+XCLEARN_CLONES void score_int8(const int8_t* rows, int64_t width, const float* scale, const float* bias, int64_t n,
+                               const int16_t* steps, float step, float* out) {
+    for (int64_t i = 0; i < n; ++i) {
+        const int8_t* row = rows + i * width;
+        int32_t sum = 0;
+        for (int64_t j = 0; j < width; ++j) sum += static_cast<int32_t>(row[j]) * steps[j];
+        out[i] = static_cast<float>(sum) * (scale[i] * step) + bias[i];
+    }
+}
+
+XCLEARN_CLONES void add_scaled(const float* row, float weight, int64_t n, float* sum) {
+    for (int64_t j = 0; j < n; ++j) sum[j] += weight * row[j];
+}
+
+// The scores of rows begin .. end.
+void score(const Rows& rows, const Query& query, int64_t begin, int64_t end, float* out) {
+    const int64_t first = begin * rows.width, n = end - begin;
+    const float* bias = rows.bias + begin;
+    if (rows.precision == Precision::int8)
+        score_int8(static_cast<const int8_t*>(rows.values) + first, rows.width, rows.scale + begin, bias, n,
+                   query.steps.data(), query.scale, out);
+    else if (rows.precision == Precision::bfloat16)
+        score_bfloat16(static_cast<const uint16_t*>(rows.values) + first, rows.width, bias, n, query.values.data(),
+                       query.tail, out);
+    else
+        score_float32(static_cast<const float*>(rows.values) + first, rows.width, bias, n, query.values.data(),
+                      query.tail, out);
+}
+
+int64_t row_bytes(const Rows& rows) {
+    return rows.width * (rows.precision == Precision::int8 ? 1 : rows.precision == Precision::bfloat16 ? 2 : 4);
+}
+
+// Brings memory that is about to be read into the second-level cache.
+void fetch(const void* start, int64_t bytes) {
+#if defined(__GNUC__)
+    const char* byte = static_cast<const char*>(start);
+    for (const char* end = byte + std::min(bytes, FETCH_BYTES); byte < end; byte += 64) __builtin_prefetch(byte, 0, 2);
+#endif
+}
+
+void fetch(const Rows& rows, int64_t begin, int64_t end) {
+    fetch(static_cast<const char*>(rows.values) + begin * row_bytes(rows), (end - begin) * row_bytes(rows));
+}
+
+void apply(const Layer& layer, std::vector<float>& vector, Query& query) {
+    std::vector<float> inner(vector);
+    if (layer.kind != Layer::Kind::residual)
+        for (float& value : inner) value = std::max(value, 0.0f);
+    if (layer.kind == Layer::Kind::relu) {
+        vector = inner;
+        return;
+    }
+    query.set(inner);
+    score(layer.rows, query, 0, layer.rows.n, inner.data());
+    for (size_t j = 0; j < vector.size(); ++j)
+        vector[j] = layer.kind == Layer::Kind::residual
+                        ? vector[j] + std::max(inner[j], 0.0f)
+                        : layer.block_gate[j] * inner[j] + layer.skip_gate[j] * vector[j];
+}
+
+void encode(const Encoder& encoder, const Bag& bag, Query& query) {
+    std::vector<float> vector(encoder.dim);
+    const auto row = [&](size_t i) { return encoder.embeddings + bag.ids[i] * encoder.dim; };
+    for (size_t i = 0; i < bag.ids.size() + ROWS_AHEAD; ++i) {
+        if (i < bag.ids.size()) fetch(row(i), encoder.dim * sizeof(float));
+        if (i >= ROWS_AHEAD) add_scaled(row(i - ROWS_AHEAD), bag.weights[i - ROWS_AHEAD], encoder.dim, vector.data());
+    }
+    for (const Layer& layer : encoder.layers) apply(layer, vector, query);
+    query.set(vector);
+}
+
+double log_logistic(double logit) { return -(std::max(-logit, 0.0) + std::log1p(std::exp(-std::abs(logit)))); }
+
+struct Entry {
+    float key;  // orders as the score does
+    int32_t label;
+};
+
+bool better(const Entry& a, const Entry& b) { return a.key != b.key ? a.key > b.key : a.label < b.label; }
+
+// The k best entries that were offered, less the excluded labels.
+class Best {
+  public:
+    Best(int64_t k, const int32_t* excluded, const int32_t* excluded_end)
+        : k_(k), excluded_(excluded), excluded_end_(excluded_end) {}
+
+    float bound() const { return bound_; }  // a key below it changes nothing
+
+    void offer(const Entry& entry) {
+        const bool full = static_cast<int64_t>(heap_.size()) == k_;
+        if (!(entry.key >= bound_) || (full && !better(entry, heap_.front()))) return;
+        if (std::binary_search(excluded_, excluded_end_, entry.label)) return;
+        if (full) {
+            std::pop_heap(heap_.begin(), heap_.end(), better);
+            heap_.back() = entry;
+        } else {
+            heap_.push_back(entry);
+        }
+        std::push_heap(heap_.begin(), heap_.end(), better);
+        if (static_cast<int64_t>(heap_.size()) == k_) bound_ = heap_.front().key;
+    }
+
+    const std::vector<Entry>& sorted() {
+        std::sort_heap(heap_.begin(), heap_.end(), better);
+        return heap_;
+    }
+
+  private:
+    int64_t k_;
+    const int32_t* excluded_;
+    const int32_t* excluded_end_;
+    float bound_ = LOWEST;
+    std::vector<Entry> heap_;  // the worst in front
+};
+
+// Consecutive children of a node, or label positions, and the node's logit.
+struct Range {
+    int64_t begin, end;
+    float logit;
+};
+
+// One document on its way.
+class Search {
+  public:
+    Search(const Servable& servable, const Bag& bag, Best best)
+        : servable_(servable), best_(std::move(best)), queries_(servable.encoders.size()),
+          logits_(servable.scorers.size()) {
+        for (size_t i = 0; i < queries_.size(); ++i) encode(servable.encoders[i], bag, queries_[i]);
+    }
+
+    // The labels of the best clusters.
+    void descend() {
+        std::vector<Range> ranges{{0, servable_.levels.front().rows.n, 0}};
+        for (const Level& level : servable_.levels) ranges = best_children(level, ranges);
+        const Scorer& first = servable_.scorers.front();
+        for (size_t i = 0; i < ranges.size(); ++i) {
+            if (i + 1 < ranges.size() && !first.row_of_position)
+                fetch(first.rows, ranges[i + 1].begin, ranges[i + 1].end);
+            offer(ranges[i].begin, ranges[i].end, servable_.product ? log_logistic(ranges[i].logit) : 0);
+        }
+    }
+
+    // The labels at positions begin .. end; `above` is what their cluster adds to the key.
+    void offer(int64_t begin, int64_t end, double above) {
+        for (size_t i = 0; i < logits_.size(); ++i) score_positions(servable_.scorers[i], begin, end, logits_[i]);
+        const float* logits = logits_.front().data();
+        for (int64_t i = 0; i < end - begin; ++i) {
+            if (!(logits[i] + above >= best_.bound())) continue;  // no logistic is above its logit's exponential
+            const int32_t label = servable_.labels ? servable_.labels[begin + i] : static_cast<int32_t>(begin + i);
+            best_.offer({servable_.product ? log_product(i, above) : logits[i], label});
+        }
+    }
+
+    void write(int64_t k, int64_t* ids, float* scores) {
+        std::fill(ids, ids + k, int64_t{-1});
+        std::fill(scores, scores + k, NOTHING);
+        for (const Entry& entry : best_.sorted()) {
+            *ids++ = entry.label;
+            *scores++ = static_cast<float>(std::exp(servable_.product ? entry.key : log_logistic(entry.key)));
+        }
+    }
+
+  private:
+    std::vector<Range> best_children(const Level& level, const std::vector<Range>& ranges) {
+        nodes_.clear();
+        for (size_t i = 0; i < ranges.size(); ++i) {
+            const int64_t begin = ranges[i].begin, end = ranges[i].end;
+            if (i + 1 < ranges.size()) fetch(level.rows, ranges[i + 1].begin, ranges[i + 1].end);
+            scores_.resize(end - begin);
+            score(level.rows, queries_[level.encoder], begin, end, scores_.data());
+            for (int64_t j = begin; j < end; ++j)
+                if (!std::isnan(scores_[j - begin])) nodes_.push_back({scores_[j - begin], static_cast<int32_t>(j)});
+        }
+        if (static_cast<int64_t>(nodes_.size()) > level.beam) {
+            std::nth_element(nodes_.begin(), nodes_.begin() + level.beam, nodes_.end(), better);
+            nodes_.resize(level.beam);
+        }
+        std::sort(nodes_.begin(), nodes_.end(), [](const Entry& a, const Entry& b) { return a.label < b.label; });
+        std::vector<Range> children;
+        for (const auto& [logit, node] : nodes_)
+            children.push_back({level.offsets[node], level.offsets[node + 1], logit});
+        return children;
+    }
+
+    void score_positions(const Scorer& scorer, int64_t begin, int64_t end, std::vector<float>& logits) {
+        logits.resize(end - begin);
+        const Query& query = queries_[scorer.encoder];
+        if (!scorer.row_of_position) {
+            score(scorer.rows, query, begin, end, logits.data());
+            return;
+        }
+        for (int64_t i = begin; i < end; ++i) {
+            const int64_t row = scorer.row_of_position[i];
+            score(scorer.rows, query, row, row + 1, &logits[i - begin]);
+        }
+    }
+
+    float log_product(int64_t i, double sum) const {
+        for (const auto& logits : logits_) sum += log_logistic(logits[i]);
+        return static_cast<float>(sum);
+    }
+
+    const Servable& servable_;
+    Best best_;
+    std::vector<Query> queries_;              // one an encoder
+    std::vector<std::vector<float>> logits_;  // one a scorer
+    std::vector<Entry> nodes_;
+    std::vector<float> scores_;
+};
+
+void scan_all(const Servable& servable, std::vector<Search>& searches) {
+    const int64_t step = std::max<int64_t>(1, BLOCK_BYTES / row_bytes(servable.scorers.front().rows));
+    for (int64_t begin = 0; begin < servable.n_labels; begin += step)
+        for (Search& search : searches) search.offer(begin, std::min(servable.n_labels, begin + step), 0);
+}
+
+template <class BagOf>
+void predict(const Servable& servable, const BagOf& bag, int64_t n, const Excluded& excluded, int64_t k,
+             int n_threads, int64_t* ids, float* scores) {
+    const int64_t share = std::clamp<int64_t>((n + n_threads - 1) / n_threads, 1, TEXTS_AT_ONCE);
+    parallel_for((n + share - 1) / share, n_threads, [&](int64_t task, int) {
+        const int64_t first = task * share, last = std::min(n, first + share);
+        std::vector<Search> searches;
+        searches.reserve(last - first);
+        for (int64_t i = first; i < last; ++i) {
+            const int32_t* labels = excluded.offsets ? excluded.labels + excluded.offsets[i] : nullptr;
+            const int32_t* end = excluded.offsets ? excluded.labels + excluded.offsets[i + 1] : nullptr;
+            searches.emplace_back(servable, bag(i), Best(k, labels, end));
+            if (!servable.levels.empty()) searches.back().descend();
+        }
+        if (servable.levels.empty()) scan_all(servable, searches);
+        for (int64_t i = first; i < last; ++i) searches[i - first].write(k, ids + i * k, scores + i * k);
+    });
+}
+
+}  // namespace
+
+void Vocabulary::add(const char* token, size_t size) {
+    block_.append(token, size);
+    offsets_.push_back(static_cast<int64_t>(block_.size()));
+    longest_ = std::max<int64_t>(
+        longest_, std::count_if(token, token + size, [](char byte) { return (byte & 0xC0) != 0x80; }));
+}
+
+void Vocabulary::build() {
+    size_t n_slots = 16;
+    while (n_slots < 2 * offsets_.size()) n_slots *= 2;
+    slots_.assign(n_slots, {0, -1});
+    for (int32_t id = 0; id < size(); ++id) {
+        const uint64_t hash = hash_of(block_.data() + offsets_[id], offsets_[id + 1] - offsets_[id]);
+        uint64_t place = place_of(hash) & (n_slots - 1);
+        while (slots_[place].id >= 0) place = (place + 1) & (n_slots - 1);
+        slots_[place] = {tag_of(hash), id};
+    }
+}
+
+int32_t Vocabulary::find(uint64_t hash, const std::string& mark, const char* word, size_t size) const {
+    const uint64_t mask = slots_.size() - 1;
+    for (uint64_t place = place_of(hash) & mask; slots_[place].id >= 0; place = (place + 1) & mask) {
+        const auto [tag, id] = slots_[place];
+        const char* token = block_.data() + offsets_[id];
+        if (tag == tag_of(hash) && offsets_[id + 1] - offsets_[id] == static_cast<int64_t>(mark.size() + size) &&
+            std::memcmp(token, mark.data(), mark.size()) == 0 && std::memcmp(token + mark.size(), word, size) == 0)
+            return id;
+    }
+    return -1;
+}
+
+Bag bag_of(const Vectoriser& vectoriser, const Text& text, IsWord is_word) {
+    std::vector<int32_t> ids = token_ids(vectoriser, text, is_word);
+    std::sort(ids.begin(), ids.end());
+    Bag bag;
+    std::vector<double> weights;
+    double squares = 0;
+    for (size_t i = 0, end; i < ids.size(); i = end) {
+        for (end = i; end < ids.size() && ids[end] == ids[i];) ++end;
+        const auto count = static_cast<int64_t>(end - i);
+        const double weight = vectoriser.damped ? vectoriser.damped[std::min(count, vectoriser.n_damped - 1)]
+                                                : static_cast<double>(count);
+        bag.ids.push_back(ids[i]);
+        weights.push_back(weight * vectoriser.idf[ids[i]]);
+        squares += weights.back() * weights.back();
+    }
+    const double norm = vectoriser.normalise && squares > 0 ? std::sqrt(squares) : 1;
+    for (const double weight : weights) bag.weights.push_back(static_cast<float>(weight / norm));
+    return bag;
+}
+
+void predict_texts(const Servable& servable, const std::vector<Text>& texts, IsWord is_word, const Excluded& excluded,
+                   int64_t k, int n_threads, int64_t* ids, float* scores) {
+    const auto bag = [&](int64_t i) { return bag_of(servable.vectoriser, texts[i], is_word); };
+    predict(servable, bag, static_cast<int64_t>(texts.size()), excluded, k, n_threads, ids, scores);
+}
+
+void predict_rows(const Servable& servable, const int64_t* indptr, const int32_t* indices, const float* data, int64_t n,
+                  const Excluded& excluded, int64_t k, int n_threads, int64_t* ids, float* scores) {
+    const auto bag = [&](int64_t i) {
+        return Bag{{indices + indptr[i], indices + indptr[i + 1]}, {data + indptr[i], data + indptr[i + 1]}};
+    };
+    predict(servable, bag, n, excluded, k, n_threads, ids, scores);
+}
+
+}  // namespace xclearn

@@ -1,0 +1,117 @@
+// From a text to its best labels, in one call. Free of Python; inference/ says the same in NumPy and is the test oracle.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace xclearn {
+
+// ASCII as it came, or lower-cased code points of 1, 2 or 4 bytes.
+struct Text {
+    const void* data;
+    int64_t length;  // code points
+    int width;       // bytes of a code point; 0: ASCII, not yet lower-cased
+};
+
+using IsWord = bool (*)(uint32_t);  // whether a code point belongs to a word
+
+// Token -> id: an open hash table over one block of UTF-8.
+class Vocabulary {
+  public:
+    void add(const char* token, size_t size);  // ids count up from 0
+    void build();
+    int64_t size() const { return static_cast<int64_t>(offsets_.size()) - 1; }
+    int64_t longest() const { return longest_; }  // code points of the longest token
+    // The id of mark + word, given its hash; −1 when unknown.
+    int32_t find(uint64_t hash, const std::string& mark, const char* word, size_t size) const;
+
+  private:
+    struct Slot {
+        uint32_t tag;
+        int32_t id;
+    };
+    std::string block_;
+    std::vector<int64_t> offsets_{0};
+    std::vector<Slot> slots_;
+    int64_t longest_ = 0;
+};
+
+// Text -> TF-IDF weights of its tokens.
+struct Vectoriser {
+    Vocabulary vocabulary;
+    bool pieces = false;  // words that are not in the vocabulary fall into pieces that are
+    const double* idf = nullptr;
+    const double* damped = nullptr;  // weight of a count, looked up; null: the count itself
+    int64_t n_damped = 0;
+    bool normalise = false;
+};
+
+struct Bag {
+    std::vector<int32_t> ids;  // ascending
+    std::vector<float> weights;
+};
+
+enum class Precision { float32, bfloat16, int8 };
+
+// Scored against a vector as w · v + b; int8 rows are steps of `scale`.
+struct Rows {
+    const void* values;  // (n, width); width is that of the vector, or a multiple of 32 and zero beyond the vector
+    Precision precision;
+    const float* scale;
+    const float* bias;
+    int64_t n, width;
+};
+
+struct Layer {
+    enum class Kind { relu, residual, gated } kind;
+    Rows rows;
+    const float* block_gate;
+    const float* skip_gate;
+};
+
+struct Encoder {
+    const float* embeddings;  // (V, dim)
+    int64_t dim;
+    std::vector<Layer> layers;
+};
+
+// A level of the cluster tree: the best `beam` of the nodes that the level above leads to.
+struct Level {
+    int64_t encoder;
+    Rows rows;
+    const int64_t* offsets;  // children of node i: offsets[i] .. offsets[i + 1] of the next level, or label positions
+    int64_t beam;
+};
+
+struct Scorer {
+    int64_t encoder;
+    Rows rows;
+    const int32_t* row_of_position;  // null: rows stand by position
+};
+
+struct Servable {
+    Vectoriser vectoriser;
+    std::vector<Encoder> encoders;
+    std::vector<Level> levels;  // none: every label is scored
+    std::vector<Scorer> scorers;
+    const int32_t* labels = nullptr;  // of each position; null: the position itself
+    int64_t n_labels = 0;
+    bool product = false;  // of the logistics of cluster and scorers, else the logistic of the one scorer
+};
+
+// (document, label) pairs that are not to be predicted, the labels of a document ascending.
+struct Excluded {
+    const int64_t* offsets;  // null: none
+    const int32_t* labels;
+};
+
+Bag bag_of(const Vectoriser& vectoriser, const Text& text, IsWord is_word);
+
+// Writes the k best labels of each document, score descending, then id ascending; the rest is −1 and −infinity.
+void predict_texts(const Servable& servable, const std::vector<Text>& texts, IsWord is_word, const Excluded& excluded,
+                   int64_t k, int n_threads, int64_t* ids, float* scores);
+void predict_rows(const Servable& servable, const int64_t* indptr, const int32_t* indices, const float* data, int64_t n,
+                  const Excluded& excluded, int64_t k, int n_threads, int64_t* ids, float* scores);
+
+}  // namespace xclearn

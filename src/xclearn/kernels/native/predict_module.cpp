@@ -1,0 +1,181 @@
+// The Python face of the predictor. inference/native.py is the only caller; it has checked shapes and types.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include "predict.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+template <class T, int N>
+using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+
+template <class T, int N>
+using Out = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+
+bool is_word(uint32_t c) { return c == '_' || Py_UNICODE_ISALNUM(c); }
+
+// Texts as code points, and what keeps them alive while the interpreter lock is released.
+struct Texts {
+    std::vector<xclearn::Text> views;
+    std::vector<nb::object> owners;
+
+    explicit Texts(const nb::list& texts) {
+        for (const nb::handle text : texts) add(nb::borrow(text));
+    }
+
+    void add(nb::object text) {
+        // Only the interpreter's own lower() knows every rule of Unicode; ASCII needs none of them.
+        const bool ascii = PyUnicode_Check(text.ptr()) && PyUnicode_IS_ASCII(text.ptr());
+        if (!ascii) text = text.attr("lower")();
+        if (!PyUnicode_Check(text.ptr())) throw nb::type_error("not a text");
+        PyObject* characters = text.ptr();
+        views.push_back({PyUnicode_DATA(characters), PyUnicode_GET_LENGTH(characters),
+                         ascii ? 0 : static_cast<int>(PyUnicode_KIND(characters))});
+        owners.push_back(std::move(text));
+    }
+};
+
+// A servable over arrays that it keeps alive.
+class Predictor {
+    template <class Array>
+    auto keep(const Array& array) {
+        arrays_.push_back(nb::cast(array));
+        return array.data();
+    }
+
+  public:
+    explicit Predictor(int64_t n_labels) { servable_.n_labels = n_labels; }
+
+    void set_text(const nb::list& tokens, bool pieces, const In<double, 1>& idf, const In<double, 1>& damped,
+                  bool normalise) {
+        xclearn::Vectoriser& vectoriser = servable_.vectoriser;
+        for (const nb::handle token : tokens) {
+            Py_ssize_t size = 0;
+            const char* bytes = PyUnicode_AsUTF8AndSize(token.ptr(), &size);
+            if (!bytes) PyErr_Clear();  // a lone surrogate: no word has one
+            vectoriser.vocabulary.add(bytes ? bytes : "", bytes ? size : 0);
+        }
+        vectoriser.vocabulary.build();
+        vectoriser.pieces = pieces;
+        vectoriser.normalise = normalise;
+        vectoriser.idf = keep(idf);
+        vectoriser.n_damped = static_cast<int64_t>(damped.shape(0));
+        vectoriser.damped = vectoriser.n_damped ? keep(damped) : nullptr;
+    }
+
+    void add_encoder(const In<float, 2>& embeddings) {
+        servable_.encoders.push_back({keep(embeddings), static_cast<int64_t>(embeddings.shape(1)), {}});
+    }
+
+    void add_relu() { servable_.encoders.back().layers.push_back({xclearn::Layer::Kind::relu, {}, nullptr, nullptr}); }
+
+    void add_residual(const In<float, 2>& weight, const In<float, 1>& bias) {
+        servable_.encoders.back().layers.push_back(
+            {xclearn::Layer::Kind::residual, float32_rows(weight, bias), nullptr, nullptr});
+    }
+
+    void add_gated(const In<float, 2>& weight, const In<float, 1>& bias, const In<float, 1>& block_gate,
+                   const In<float, 1>& skip_gate) {
+        servable_.encoders.back().layers.push_back(
+            {xclearn::Layer::Kind::gated, float32_rows(weight, bias), keep(block_gate), keep(skip_gate)});
+    }
+
+    void add_level(int64_t encoder, const nb::tuple& rows, const In<int64_t, 1>& offsets, int64_t beam) {
+        servable_.levels.push_back({encoder, rows_of(rows), keep(offsets), beam});
+    }
+
+    void set_labels(const In<int32_t, 1>& labels) { servable_.labels = keep(labels); }
+
+    void add_scorer(int64_t encoder, const nb::tuple& rows, const In<int32_t, 1>& row_of_position) {
+        servable_.scorers.push_back(
+            {encoder, rows_of(rows), row_of_position.shape(0) ? keep(row_of_position) : nullptr});
+    }
+
+    void set_product() { servable_.product = true; }
+
+    nb::tuple bag(const nb::str& text) const {
+        nb::list one;
+        one.append(text);
+        const xclearn::Bag found = xclearn::bag_of(servable_.vectoriser, Texts(one).views.front(), is_word);
+        nb::list ids, weights;
+        for (const int32_t id : found.ids) ids.append(id);
+        for (const float weight : found.weights) weights.append(weight);
+        return nb::make_tuple(ids, weights);
+    }
+
+    void predict_texts(const nb::list& documents, const In<int64_t, 1>& offsets, const In<int32_t, 1>& labels,
+                       int n_threads, const Out<int64_t, 2>& ids, const Out<float, 2>& scores) const {
+        const Texts texts(documents);
+        nb::gil_scoped_release release;
+        xclearn::predict_texts(servable_, texts.views, is_word, excluded(offsets, labels), ids.shape(1), n_threads,
+                               ids.data(), scores.data());
+    }
+
+    void predict_rows(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indices, const In<float, 1>& data,
+                      const In<int64_t, 1>& offsets, const In<int32_t, 1>& labels, int n_threads,
+                      const Out<int64_t, 2>& ids, const Out<float, 2>& scores) const {
+        nb::gil_scoped_release release;
+        xclearn::predict_rows(servable_, indptr.data(), indices.data(), data.data(), ids.shape(0),
+                              excluded(offsets, labels), ids.shape(1), n_threads, ids.data(), scores.data());
+    }
+
+  private:
+    xclearn::Rows float32_rows(const In<float, 2>& weight, const In<float, 1>& bias) {
+        return {keep(weight), xclearn::Precision::float32, nullptr, keep(bias), static_cast<int64_t>(weight.shape(0)),
+                static_cast<int64_t>(weight.shape(1))};
+    }
+
+    // (bytes of the values, bytes of one value, scale, bias)
+    xclearn::Rows rows_of(const nb::tuple& parts) {
+        const auto values = nb::cast<In<uint8_t, 2>>(parts[0], false);
+        const auto scale = nb::cast<In<float, 1>>(parts[2], false), bias = nb::cast<In<float, 1>>(parts[3], false);
+        const auto size = nb::cast<int64_t>(parts[1]);
+        const auto precision = size == 1   ? xclearn::Precision::int8
+                               : size == 2 ? xclearn::Precision::bfloat16
+                                           : xclearn::Precision::float32;
+        return {keep(values), precision, keep(scale), keep(bias), static_cast<int64_t>(values.shape(0)),
+                static_cast<int64_t>(values.shape(1)) / size};
+    }
+
+    static xclearn::Excluded excluded(const In<int64_t, 1>& offsets, const In<int32_t, 1>& labels) {
+        return {offsets.shape(0) ? offsets.data() : nullptr, labels.data()};
+    }
+
+    xclearn::Servable servable_;
+    std::vector<nb::object> arrays_;
+};
+
+// Entries of a string table.
+nb::list strings(const In<uint8_t, 1>& block, const In<int64_t, 1>& offsets, const In<int64_t, 1>& ids) {
+    nb::list found;
+    const auto* bytes = reinterpret_cast<const char*>(block.data());
+    for (size_t i = 0; i < ids.shape(0); ++i) {
+        const int64_t begin = offsets.data()[ids.data()[i]], end = offsets.data()[ids.data()[i] + 1];
+        PyObject* string = PyUnicode_DecodeUTF8(bytes + begin, end - begin, "surrogatepass");
+        if (!string) throw nb::python_error();
+        found.append(nb::steal(string));
+    }
+    return found;
+}
+
+}  // namespace
+
+void bind_predictor(nb::module_& module) {
+    nb::class_<Predictor>(module, "Predictor")
+        .def(nb::init<int64_t>())
+        .def("set_text", &Predictor::set_text)
+        .def("add_encoder", &Predictor::add_encoder, nb::arg().noconvert())
+        .def("add_relu", &Predictor::add_relu)
+        .def("add_residual", &Predictor::add_residual)
+        .def("add_gated", &Predictor::add_gated)
+        .def("add_level", &Predictor::add_level)
+        .def("set_labels", &Predictor::set_labels)
+        .def("add_scorer", &Predictor::add_scorer)
+        .def("set_product", &Predictor::set_product)
+        .def("bag", &Predictor::bag)
+        .def("predict_texts", &Predictor::predict_texts)
+        .def("predict_rows", &Predictor::predict_rows);
+    module.def("strings", &strings);
+}

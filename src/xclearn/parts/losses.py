@@ -1,0 +1,124 @@
+"""Losses over very many outputs whose scores never exist all at once.
+
+`all_outputs_loss` is the binary cross-entropy of every document with every output, summed over outputs and averaged
+over documents. Scores are made one block of outputs at a time, turned into the gradient σ(score) − y in place, and
+multiplied into the gradients of both sides. Knows nothing about where vectors and classifiers come from.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries of the score block: in the CPU's cache; few GPU launches
+_BLOCK_MULTIPLE = 64
+_ALIGNMENT = 8  # bf16 products want rows that start at multiples of 16 bytes: an odd width runs at half the speed
+
+
+def aligned(width: int) -> int:
+    """The next width at which every row of a matrix starts aligned."""
+    return math.ceil(width / _ALIGNMENT) * _ALIGNMENT
+
+
+def filled_up(n_outputs: int) -> int:
+    """Outputs filled up to whole blocks."""
+    return math.ceil(n_outputs / _BLOCK_MULTIPLE) * _BLOCK_MULTIPLE
+
+
+def blocks(n_outputs: int, n_documents: int, device: str) -> list[tuple[int, int]]:
+    """Ranges (begin, end) of outputs scored at a time.
+
+    Lengths are multiples of 64 with a short rest at the end: matrix products over an odd number of outputs run at less
+    than half the speed.
+    """
+    whole = n_outputs // _BLOCK_MULTIPLE * _BLOCK_MULTIPLE
+    size = max(_BLOCK_MULTIPLE, SCORES_AT_ONCE[device] // max(1, n_documents) // _BLOCK_MULTIPLE * _BLOCK_MULTIPLE)
+    ranges = [(begin, min(begin + size, whole)) for begin in range(0, whole, size)]
+    return [*ranges, (whole, n_outputs)] if whole < n_outputs else ranges
+
+
+def block_gradient(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    owner: torch.Tensor,
+    columns: torch.Tensor,
+    measure: bool,
+    offset: torch.Tensor | None = None,
+    n_outputs: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """σ(x wᵀ + offset) − y of one block (n, C), and the block's summed loss (NaN unless measured).
+
+    `owner` and `columns` (m,) say where y is 1; a column outside 0 … C − 1 belongs to another block. Such entries are
+    added with weight 0 rather than selected: selecting would wait for the device. Rows of `weight` after the first
+    `n_outputs` only fill the block up and get no gradient.
+    """
+    n_outputs = len(weight) if n_outputs is None else min(n_outputs, len(weight))
+    inside = (columns >= 0) & (columns < n_outputs)
+    columns = columns.clamp(0, n_outputs - 1)
+    flat = weight.new_empty(len(x) * aligned(len(weight)))
+    scores = flat.view(len(x), -1)[:, : len(weight)]  # (n, C), each row aligned
+    torch.mm(x, weight.T, out=scores)
+    if offset is not None:
+        scores += offset.to(scores.dtype)
+    if n_outputs < len(weight):
+        scores[:, n_outputs:] = -torch.inf
+    position = owner * scores.stride(0) + columns  # (m,) in the flat block
+    loss = torch.full((), math.nan, device=x.device)
+    if measure:
+        loss = F.softplus(scores).sum(dtype=torch.float32) - (flat[position].float() * inside).sum()
+    scores.sigmoid_()
+    flat.index_add_(0, position, inside.to(scores.dtype), alpha=-1)
+    return scores, loss
+
+
+def all_outputs_loss(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    owner: torch.Tensor,
+    columns: torch.Tensor,
+    *,
+    compute: torch.dtype,
+    measure: bool,
+) -> torch.Tensor:
+    """Mean over documents of the summed loss; differentiable in `x` (n, D), `weight` (C, D) and `bias` (C,)."""
+    loss: torch.Tensor = _AllOutputs.apply(x, weight, bias, owner, columns, compute, measure)
+    return loss
+
+
+class _AllOutputs(torch.autograd.Function):
+    """Gradients are made in the forward pass, where the scores are; backward only scales them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        owner: torch.Tensor,
+        columns: torch.Tensor,
+        compute: torch.dtype,
+        measure: bool,
+    ) -> torch.Tensor:
+        inputs, rows = x.to(compute), weight.to(compute)
+        x_gradient = torch.zeros_like(x, dtype=torch.float32)
+        weight_gradient, bias_gradient = torch.empty_like(weight), torch.empty_like(bias)
+        loss = torch.zeros((), device=x.device)
+        for begin, end in blocks(len(rows), len(x), x.device.type):
+            part = slice(begin, end)
+            scores, block = block_gradient(inputs, rows[part], owner, columns - begin, measure, bias[part])
+            x_gradient += scores @ rows[part]
+            weight_gradient[part] = scores.T @ inputs
+            bias_gradient[part] = scores.sum(dim=0, dtype=torch.float32)
+            loss = loss + block
+        ctx.save_for_backward(x_gradient, weight_gradient, bias_gradient)
+        ctx.n_documents = len(x)
+        return loss / len(x)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Any) -> Any:
+        scale = outer[0] / ctx.n_documents
+        return *(scale * gradient for gradient in ctx.saved_tensors), None, None, None, None

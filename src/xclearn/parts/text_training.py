@@ -1,0 +1,137 @@
+"""How a text network is trained on a batch: against all outputs, a sample of them, or each document's own shortlist.
+
+Also the shortlister's two questions: which clusters a document gets, and how wide the beam must be for a recall. Knows
+nothing about stages or algorithms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch.nn import functional as F
+
+from xclearn.inference import components
+from xclearn.parts.label_clusters import cluster_relevance, cluster_texts, membership, padded_rows
+from xclearn.parts.losses import all_outputs_loss
+from xclearn.parts.rows import FeatureRows, SparseRows
+from xclearn.parts.text_network import OutputTexts, TextNetwork
+
+_AT_ONCE = 1024  # documents encoded at a time outside training
+_WIDEST_BEAM = 1024
+_MEASURE_EVERY = 16  # the exact loss costs a pass over all scores: a sample of steps is enough for the log
+
+
+@final
+@dataclass(frozen=True)
+class TextTask:
+    """A network, its documents and their relevant outputs."""
+
+    network: TextNetwork
+    documents: FeatureRows
+    positives: SparseRows
+    prior: float  # added to every score
+    compute: torch.dtype  # of the large products
+
+    def against_all(self, rows: torch.Tensor, step: int) -> torch.Tensor:
+        """Mean loss over documents of the sum over all outputs; NaN in most steps, as measuring it is not free."""
+        vectors, relevant = self.network.encode(self.documents.take(rows)), self.positives.take(rows)
+        weight, bias = self.network.classifiers()
+        measure = step % _MEASURE_EVERY == 0
+        return all_outputs_loss(
+            vectors, weight, bias + self.prior, relevant.owner, relevant.columns, compute=self.compute, measure=measure
+        )
+
+    def against_sample(self, rows: torch.Tensor, n_negatives: int, generator: torch.Generator) -> torch.Tensor:
+        """The outputs relevant to any document of the batch, and random others."""
+        vectors, relevant = self.network.encode(self.documents.take(rows)), self.positives.take(rows)
+        drawn = torch.randint(self.positives.n_columns, (n_negatives,), generator=generator, device=rows.device)
+        outputs = torch.cat([relevant.columns, drawn]).unique()
+        weight, bias = self.network.classifiers(outputs)
+        columns = torch.searchsorted(outputs, relevant.columns)
+        return all_outputs_loss(
+            vectors, weight, bias + self.prior, relevant.owner, columns, compute=self.compute, measure=True
+        )
+
+    def against_shortlist(self, rows: torch.Tensor, shortlist: torch.Tensor, *, add_positives: bool) -> torch.Tensor:
+        """Each document against its own outputs `shortlist` (n, m), −1 where there are fewer."""
+        vectors, relevant = self.network.encode(self.documents.take(rows)), self.positives.take(rows)
+        total = self.positives.n_columns
+        owner = torch.arange(len(rows), device=rows.device)[:, None]
+        listed = (owner * total + shortlist)[shortlist >= 0]
+        wanted = relevant.owner * total + relevant.columns
+        pairs = torch.cat([listed, wanted]).unique() if add_positives else listed.unique()
+        outputs, column = (pairs % total).unique(return_inverse=True)
+        weight, bias = self.network.classifiers(outputs)
+        scores = (vectors[pairs // total] * weight[column]).sum(dim=1) + bias[column] + self.prior  # (pairs,)
+        target = torch.isin(pairs, wanted).to(scores.dtype)
+        return F.binary_cross_entropy_with_logits(scores, target, reduction="sum") / len(rows)
+
+    @torch.no_grad()
+    def best(self, documents: FeatureRows, rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The k best outputs of some documents: ids, logits (n, k)."""
+        weight, bias = self.network.classifiers()
+        found = (self.network.encode(documents.take(rows)) @ weight.T + bias).topk(min(k, len(bias)), dim=1)
+        return found.indices, found.values + self.prior
+
+
+@final
+@dataclass(frozen=True)
+class Clusters:
+    """Clusters of labels as outputs of their own."""
+
+    cluster_of_label: np.ndarray  # (L,)
+    texts: OutputTexts  # K rows
+    positives: SparseRows  # (N, K)
+    labels: torch.Tensor  # (K, largest) the labels of each cluster, −1 where there are fewer
+
+
+def make_clusters(
+    cluster_of_label: np.ndarray, relevance: sp.csr_matrix, label_features: sp.csr_matrix, device: torch.device
+) -> Clusters:
+    """What an assignment of labels to clusters means for texts and relevance."""
+    members = membership(cluster_of_label, int(cluster_of_label.max()) + 1)
+    texts = OutputTexts(SparseRows.of(cluster_texts(members, label_features), device))
+    positives = SparseRows.of(cluster_relevance(relevance, members), device)
+    return Clusters(cluster_of_label, texts, positives, torch.from_numpy(padded_rows(members)).to(device))
+
+
+@final
+class Shortlister:
+    """The clusters each training document gets, and the beam that makes them enough."""
+
+    def __init__(self, task: TextTask, clusters: Clusters, beam: int | None, target_recall: float) -> None:
+        widest = min(len(clusters.labels), _WIDEST_BEAM if beam is None else beam)
+        rows = torch.arange(len(task.documents), device=clusters.labels.device)
+        found = torch.cat([task.best(task.documents, part, widest)[0] for part in rows.split(_AT_ONCE)])  # (N, widest)
+        reached = _recall_by_beam(found, clusters.positives)
+        enough = int(np.searchsorted(reached, target_recall)) + 1
+        self.beam = min(enough, widest) if beam is None else widest
+        self.recall = float(reached[self.beam - 1])
+        self.task, self.clusters, self._found = task, clusters, found[:, : self.beam].int()
+
+    def labels_of(self, rows: torch.Tensor) -> torch.Tensor:
+        """The labels of each document's clusters (n, beam · largest), −1 where there are fewer."""
+        return self.clusters.labels[self._found[rows].long()].flatten(1)
+
+    @torch.no_grad()
+    def served(self, vector: str) -> components.ClusterBeam:
+        weight, bias = (tensor.float().cpu().numpy() for tensor in self.task.network.classifiers())
+        order = np.argsort(self.clusters.cluster_of_label, kind="stable").astype(np.int64)
+        sizes = np.bincount(self.clusters.cluster_of_label, minlength=len(bias))
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return components.ClusterBeam(vector, weight, bias + self.task.prior, order, offsets, self.beam)
+
+
+def _recall_by_beam(found: torch.Tensor, positives: SparseRows) -> np.ndarray:
+    """Share of relevant clusters among the first 1, 2, … of `found` (N, widest): the shortlister's recall on train."""
+    ranks = torch.zeros(found.shape[1], device=found.device)
+    for rows in torch.arange(len(found), device=found.device).split(_AT_ONCE):
+        relevant = positives.take(rows)
+        keys = torch.arange(len(rows), device=rows.device)[:, None] * positives.n_columns + found[rows]
+        wanted = relevant.owner * positives.n_columns + relevant.columns
+        ranks += torch.isin(keys, wanted).sum(dim=0)
+    return (ranks.cumsum(0) / max(1, len(positives.columns))).cpu().numpy()

@@ -1,0 +1,164 @@
+"""The HTTP interface: which path asks what of the model. Parsing, asking and writing only."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import FileResponse, PlainTextResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from xclearn._version import __version__
+from xclearn.errors import ConfigError, XclearnError
+from xclearn.serving.gate import PAGE, Guard, Record, json_response, refuse
+from xclearn.serving.live import Live
+from xclearn.serving.metrics import Metrics
+from xclearn.serving.schemas import (
+    ErrorReply,
+    ExplainReply,
+    ExplainRequest,
+    Health,
+    LabelsReply,
+    ModelReply,
+    PredictReply,
+    PredictRequest,
+)
+from xclearn.serving.settings import Settings
+
+_FILES = Path(__file__).parent / "page"
+_MOST_FOUND = 100  # labels of one search
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorReply} for status in (400, 401, 404, 405, 408, 413, 422, 503)
+}
+
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def create_app(live: Live, metrics: Metrics, settings: Settings) -> ASGIApp:
+    """The whole application; `live` holds the model."""
+    app = FastAPI(
+        title="xclearn",
+        version=__version__,
+        description="Short text in, the few right labels out of very many.",
+        docs_url=None,  # its page loads scripts from another host
+        redoc_url=None,
+        responses=_REFUSALS,
+    )
+    app.add_middleware(Guard, limits=settings.limits, token=settings.token)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.cors_origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+        )
+    _add_refusals(app)
+    _add_questions(app, live, settings)
+    _add_probes(app, live, metrics)
+    _add_page(app)
+    return Record(app, metrics)
+
+
+def _add_questions(app: FastAPI, live: Live, settings: Settings) -> None:
+    limits = settings.limits
+
+    @app.post("/predict", response_model=PredictReply)
+    async def predict(request: Request, asked: PredictRequest) -> Response:
+        """The best labels of one text or of several."""
+        if (asked.text is None) == (asked.texts is None):
+            raise ConfigError("give either text or texts", where="body", allowed='{"text": "…"} or {"texts": ["…"]}')
+        texts = [asked.text] if asked.text is not None else asked.texts or []
+        request.state.texts = len(texts)  # for the log
+        limits.check_texts(texts)
+        limits.check_k(asked.k)
+        limits.check_names([*(asked.include or []), *asked.exclude], "include, exclude")
+        found = await live.now.predict(texts, asked.k, asked.include, asked.exclude) if texts else []
+        kept = [[one for one in row if one["score"] >= asked.threshold] for row in found]
+        return json_response({"predictions": kept})
+
+    @app.post("/explain", response_model=ExplainReply)
+    async def explain(asked: ExplainRequest) -> Response:
+        """What each token of a text adds to the score of these labels."""
+        limits.check_texts([asked.text])
+        limits.check_names(asked.labels, "labels")
+        return json_response({"explanations": await live.now.explain(asked.text, asked.labels)})
+
+    @app.get("/labels", response_model=LabelsReply)
+    async def labels(
+        q: Annotated[str, Query(max_length=200, description="A part of a label's name or text.")] = "",
+        limit: Annotated[int, Query(ge=1, le=_MOST_FOUND)] = 20,
+    ) -> Response:
+        """Search the labels."""
+        found = await live.now.search(q, limit + 1)
+        return json_response({"labels": found[:limit], "more": len(found) > limit})
+
+    @app.get("/model", response_model=ModelReply)
+    async def model() -> Response:
+        """The model in service: its labels, settings, data and metrics, and what this server allows."""
+        return json_response({**live.now.facts, "limits": asdict(limits)})
+
+
+def _add_probes(app: FastAPI, live: Live, metrics: Metrics) -> None:
+    @app.get("/healthz", response_model=Health)
+    async def healthz() -> Response:
+        """The process answers."""
+        return json_response({"status": "alive"})
+
+    @app.get("/readyz", response_model=Health)
+    async def readyz() -> Response:
+        """A text was just predicted."""
+        await live.now.predict([""], 1, None, [])
+        return json_response({"status": "ready"})
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics_() -> Response:
+        """Counts and durations of all workers, for Prometheus."""
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _add_page(app: FastAPI) -> None:
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(_FILES / "index.html", headers=_PAGE_HEADERS)
+
+    app.mount(PAGE, StaticFiles(directory=_FILES))
+
+
+def _add_refusals(app: FastAPI) -> None:
+    @app.exception_handler(XclearnError)
+    async def refused(_: Request, error: XclearnError) -> Response:
+        return refuse(422, error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        return refuse(422, _our_error(error.errors()[0]))
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        what, todo = str(error.detail).lower(), "See /openapi.json."
+        return refuse(error.status_code, ConfigError(what, where=request.url.path, todo=todo), error.headers)
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, __: Exception) -> Response:
+        return refuse(500, XclearnError("the server failed", todo="Its log says why."))
+
+
+def _our_error(found: dict[str, Any]) -> ConfigError:
+    """The first complaint about a request, in our sentence."""
+    if found["type"] == "json_invalid":
+        what, where = "the body is not JSON", f"body, character {found['loc'][-1]}"
+        return ConfigError(what, where=where, got=found["ctx"]["error"])
+    place, *inner = [part for part in found["loc"] if part not in ("body", "query")] or ["body"]
+    where = str(place) + "".join(f"[{part}]" for part in inner)
+    what, got = found["msg"][0].lower() + found["msg"][1:], found["input"]
+    todo = "Send Content-Type: application/json." if isinstance(got, bytes) else None
+    return ConfigError(what, where=where, got=got, todo=todo)

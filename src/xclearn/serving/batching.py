@@ -1,0 +1,106 @@
+"""Micro-batching: what is asked while a prediction runs is answered together by the next one.
+
+An idle server predicts at once, so nothing waits for company; a busy one predicts more texts a call. Predictions run in
+a thread, so that the event loop stays free. Knows nothing about HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from xclearn.data.topk import TopK
+from xclearn.inference.predictor import Predictor
+from xclearn.serving.metrics import BATCH, PREDICTION, Metrics
+
+Answers = list[list[dict[str, Any]]]  # one list a text of {"label": …, "score": …}, best first
+
+_MOST_TEXTS = 64  # joined into one call; a larger question is a call of its own
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Question:
+    texts: list[str]
+    k: int
+    exclude: np.ndarray  # (m,) label ids that none of its texts gets
+    answer: asyncio.Future[Answers]
+
+
+@final
+class Batcher:
+    """The queue in front of one predictor."""
+
+    def __init__(self, predictor: Predictor, thread: Executor, metrics: Metrics) -> None:
+        self._predictor, self._thread, self._metrics = predictor, thread, metrics
+        self._waiting: deque[_Question] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def ask(self, texts: list[str], k: int, exclude: np.ndarray) -> Answers:
+        """The k best labels of each text, without the excluded ones."""
+        question = _Question(texts, k, exclude, asyncio.get_running_loop().create_future())
+        self._waiting.append(question)
+        if self._task is None:
+            self._task = asyncio.create_task(self._work())
+        return await question.answer
+
+    async def _work(self) -> None:
+        """Answer until nobody waits."""
+        while batch := self._next():
+            try:
+                answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._predict, batch)
+            except Exception as error:  # those who asked get it; the queue goes on
+                for question in batch:
+                    if not question.answer.done():
+                        question.answer.set_exception(error)
+                continue
+            for question, answer in zip(batch, answers, strict=True):
+                if not question.answer.done():  # else whoever asked has gone
+                    question.answer.set_result(answer)
+        self._task = None
+
+    def _next(self) -> list[_Question]:
+        """The questions that wait longest, as many as fit into a call."""
+        batch: list[_Question] = []
+        room = _MOST_TEXTS
+        while self._waiting and (not batch or len(self._waiting[0].texts) <= room):
+            question = self._waiting.popleft()
+            if not question.answer.done():
+                batch.append(question)
+                room -= len(question.texts)
+        return batch
+
+    def _predict(self, batch: list[_Question]) -> list[Answers]:
+        texts = [text for question in batch for text in question.texts]
+        started = time.perf_counter()
+        found = self._predictor.predict(texts, max(question.k for question in batch), _pairs(batch))
+        self._metrics.observe(PREDICTION, time.perf_counter() - started)
+        self._metrics.observe(BATCH, len(texts))
+        answers, row = [], 0
+        for question in batch:
+            rows, row = slice(row, row + len(question.texts)), row + len(question.texts)
+            own = TopK(found.ids[rows, : question.k], found.scores[rows, : question.k])
+            answers.append(name_labels(own, self._predictor.labels.names))
+        return answers
+
+
+def name_labels(found: TopK, names: Sequence[str]) -> Answers:
+    """Names in place of ids; what is missing is left out."""
+    return [
+        [{"label": names[label], "score": score} for label, score in zip(ids, scores, strict=True) if label >= 0]
+        for ids, scores in zip(found.ids.tolist(), found.scores.tolist(), strict=True)
+    ]
+
+
+def _pairs(batch: list[_Question]) -> np.ndarray:
+    """The (row, label) pairs (m, 2) that are not to be predicted."""
+    labels = [question.exclude for question in batch for _ in question.texts]  # one array a row
+    rows = np.repeat(np.arange(len(labels)), [len(row) for row in labels])
+    return np.column_stack([rows, np.concatenate(labels)])

@@ -1,0 +1,127 @@
+"""The model in service, and its replacement by the next one while requests go on.
+
+A request keeps the model it began with; the old model goes when its last request has. Every load reads and hashes every
+byte of the folder. Knows nothing about HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from xclearn.errors import ModelError, XclearnError
+from xclearn.inference.explain import Explanation, explain
+from xclearn.inference.labels import LabelIndex, predict_among
+from xclearn.inference.predictor import Predictor
+from xclearn.serving.batching import Answers, Batcher, name_labels
+from xclearn.serving.log import log_event
+from xclearn.serving.metrics import RELOADS, Metrics
+from xclearn.serving.settings import Settings
+from xclearn.text.documents import TEXTS
+
+_NONE = np.empty(0, np.int64)
+
+
+def load_verified(settings: Settings) -> Predictor:
+    """A model for texts whose every byte was hashed."""
+    predictor = Predictor.load(settings.folder, verify=True, n_threads=settings.n_threads)
+    reads, where = predictor.model.servable.vectoriser.reads, str(settings.folder)
+    if reads != TEXTS:
+        raise ModelError("the server reads texts", where=where, got=reads, allowed=TEXTS)
+    return predictor
+
+
+@final
+class Service:
+    """One model and what can be asked of it."""
+
+    def __init__(self, predictor: Predictor, facts: dict[str, Any], thread: Executor, metrics: Metrics) -> None:
+        self.facts = facts
+        self._predictor, self._index = predictor, LabelIndex(predictor.labels)
+        self._queue = Batcher(predictor, thread, metrics)
+
+    async def predict(self, texts: list[str], k: int, include: list[str] | None, exclude: list[str]) -> Answers:
+        """The k best labels of each text, of `include` if given, never of `exclude`; names that are no label raise."""
+        if include is not None:
+            return await asyncio.to_thread(self._predict_among, texts, k, include, exclude)
+        left_out = await asyncio.to_thread(self._index.ids, exclude, "exclude") if exclude else _NONE
+        return await self._queue.ask(texts, k, left_out)
+
+    async def explain(self, text: str, names: list[str]) -> list[dict[str, Any]]:
+        """Why each of these labels gets its score for this text."""
+        return await asyncio.to_thread(self._explain, text, names)
+
+    async def search(self, query: str, limit: int) -> list[dict[str, Any]]:
+        """Labels by a part of their name or text."""
+        return [self._label(label) for label in await asyncio.to_thread(self._index.search, query, limit)]
+
+    def _predict_among(self, texts: list[str], k: int, include: list[str], exclude: list[str]) -> Answers:
+        labels = np.setdiff1d(self._index.ids(include, "include"), self._index.ids(exclude, "exclude"))
+        if not len(labels):
+            return [[] for _ in texts]
+        return name_labels(predict_among(self._predictor, texts, labels, k), self._predictor.labels.names)
+
+    def _explain(self, text: str, names: list[str]) -> list[dict[str, Any]]:
+        return [self._told(part) for part in explain(self._predictor, text, self._index.ids(names, "labels"))]
+
+    def _told(self, found: Explanation) -> dict[str, Any]:
+        tokens = sorted(found.tokens, key=lambda part: -abs(part[1]))
+        return {
+            **self._label(found.label),
+            "exact": found.exact,
+            "value": found.value,
+            "rest": found.rest,
+            "tokens": [{"token": token, "part": part} for token, part in tokens],
+            "unread": found.unread,
+        }
+
+    def _label(self, label: int) -> dict[str, Any]:
+        names, texts = self._predictor.labels.names, self._predictor.labels.texts
+        return {"label": names[label], "text": texts[label] if isinstance(texts, Sequence) else None}
+
+
+@final
+class Live:
+    """The service of now. `reload` replaces it; a folder that cannot be served leaves the old one in place."""
+
+    def __init__(self, settings: Settings, predictor: Predictor, metrics: Metrics) -> None:
+        self._settings, self._metrics = settings, metrics
+        self._thread = ThreadPoolExecutor(1, "predict")
+        self._loading = asyncio.Lock()
+        self.now = self._service(predictor)
+
+    async def reload(self) -> None:
+        """Read the folder again and serve what it holds from the next request on."""
+        async with self._loading:
+            started = time.perf_counter()
+            try:
+                predictor = await asyncio.to_thread(load_verified, self._settings)
+            except (XclearnError, OSError) as error:
+                self._metrics.add(RELOADS, series='result="refused"')
+                log_event("reload refused", error=str(error))
+                return
+            self.now = self._service(predictor)
+            self._metrics.add(RELOADS, series='result="done"')
+            log_event("reload", version=self.now.facts["version"], seconds=round(time.perf_counter() - started, 3))
+
+    def _service(self, predictor: Predictor) -> Service:
+        return Service(predictor, _facts(self._settings.folder, predictor), self._thread, self._metrics)
+
+
+def _facts(folder: Path, predictor: Predictor) -> dict[str, Any]:
+    about = json.loads(json.dumps(predictor.about), parse_constant=lambda _: None)  # a NaN is no JSON
+    return {
+        "version": hashlib.sha256((folder / "model.json").read_bytes()).hexdigest()[:12],
+        "loaded": datetime.now(UTC).isoformat(timespec="seconds"),
+        "n_labels": len(predictor.labels),
+        "about": about,
+    }

@@ -1,0 +1,104 @@
+"""The JSON of requests and answers, as OpenAPI shows it. Sizes are not checked here but by the server's limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+_STRICT = ConfigDict(extra="forbid", strict=True)  # a misspelt field, and a number as a text, are mistakes
+
+
+class PredictRequest(BaseModel):
+    """One text or several, and which labels are wanted."""
+
+    model_config = _STRICT | ConfigDict(json_schema_extra={"examples": [{"text": "a small dog kept as a pet", "k": 5}]})
+
+    text: str | None = Field(None, description="One text; or else `texts`.")
+    texts: list[str] | None = Field(None, description="Several texts, answered in their order.")
+    k: int = Field(5, description="Labels per text; fewer come when fewer pass the other conditions.")
+    threshold: float = Field(0.0, description="Labels with a lower score are left out.")
+    include: list[str] | None = Field(None, description="If given, only these labels are considered.")
+    exclude: list[str] = Field([], description="Labels that are never wanted.")
+
+
+class Prediction(BaseModel):
+    """A label and its score between 0 and 1."""
+
+    label: str
+    score: float
+
+
+class PredictReply(BaseModel):
+    """One list a text, best label first."""
+
+    predictions: list[list[Prediction]]
+
+
+class ExplainRequest(BaseModel):
+    """A text and the labels to explain."""
+
+    model_config = _STRICT
+
+    text: str
+    labels: list[str]
+
+
+class TokenPart(BaseModel):
+    """What a token of the text adds."""
+
+    token: str
+    part: float
+
+
+class Label(BaseModel):
+    """A label's name, and what it says where the model knows it."""
+
+    label: str
+    text: str | None
+
+
+class Explained(Label):
+    """Exact: `rest` and the parts of the tokens sum to `value`, the logit. Else `value` is the score, `rest` that of an
+    empty text, and a part is the score that is lost without the word."""
+
+    exact: bool
+    value: float
+    rest: float
+    tokens: list[TokenPart]
+    unread: int = Field(description="Words at the end of a long text that were not tried, when not exact.")
+
+
+class ExplainReply(BaseModel):
+    """One explanation a label, in the order asked for."""
+
+    explanations: list[Explained]
+
+
+class LabelsReply(BaseModel):
+    """Labels found, the best match first; `more` if there are others."""
+
+    labels: list[Label]
+    more: bool
+
+
+class ModelReply(BaseModel):
+    """The model in service; `about` is what training recorded."""
+
+    version: str
+    loaded: str
+    n_labels: int
+    limits: dict[str, float]
+    about: dict[str, Any]
+
+
+class Health(BaseModel):
+    """A sign of life."""
+
+    status: str
+
+
+class ErrorReply(BaseModel):
+    """One sentence: what is wrong, where, what came, what is allowed, what to do."""
+
+    error: str

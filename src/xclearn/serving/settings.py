@@ -1,0 +1,72 @@
+"""What a server is told when it starts, and what it refuses of a request. Imports nothing of the extra."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import final
+
+from xclearn.errors import ConfigError, DataError
+
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # JSON can write them; no text holds them
+
+
+@final
+@dataclass(frozen=True)
+class Limits:
+    """The largest request that is answered."""
+
+    max_body: int = 8 << 20  # bytes
+    max_texts: int = 1000  # in one request
+    max_characters: int = 20_000  # of one text
+    max_k: int = 1000  # labels per text
+    max_names: int = 1000  # labels named in a request
+    timeout: float = 30.0  # seconds from the request's first byte to its answer
+
+    def check_texts(self, texts: Sequence[str]) -> None:
+        """Refuse too many texts, a text that is too long, and characters that no text has."""
+        if len(texts) > self.max_texts:
+            allowed, todo = f"at most {self.max_texts:,}", "Send them in several requests."
+            raise ConfigError(
+                "too many texts in one request", where="texts", got=len(texts), allowed=allowed, todo=todo
+            )
+        for row, text in enumerate(texts):
+            if len(text) > self.max_characters:
+                allowed = f"at most {self.max_characters:,} characters"
+                raise DataError("the text is too long", where=f"texts[{row}]", got=len(text), allowed=allowed)
+            if found := _NO_TEXT.search(text):
+                what = "the text holds a NUL or half a character"
+                raise DataError(what, where=f"texts[{row}], character {found.start()}", got=found.group())
+
+    def check_k(self, k: int) -> None:
+        """Refuse a number of labels that makes no sense."""
+        if not 1 <= k <= self.max_k:
+            raise ConfigError("out of range", where="k", got=k, allowed=f"1 to {self.max_k:,}")
+
+    def check_names(self, names: Sequence[str], where: str) -> None:
+        """Refuse too many names of labels."""
+        if len(names) > self.max_names:
+            allowed = f"at most {self.max_names:,}"
+            raise ConfigError("too many labels in one request", where=where, got=len(names), allowed=allowed)
+
+
+@final
+@dataclass(frozen=True)
+class Settings:
+    """One server."""
+
+    folder: Path
+    host: str = "127.0.0.1"
+    port: int = 8080
+    workers: int = 1
+    token: str | None = field(default=None, repr=False)  # what a client must show, if anything
+    cors_origins: tuple[str, ...] = ()  # pages of other hosts that may ask
+    limits: Limits = Limits()
+
+    @property
+    def n_threads(self) -> int:
+        """A worker's share of the cores."""
+        return max(1, (os.cpu_count() or 1) // self.workers)

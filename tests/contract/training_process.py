@@ -1,0 +1,69 @@
+"""A process that trains, and is killed where it is told to be. Run by test_resume.py; stdin: a JSON list of runs.
+
+Each run is a fork of its own: a SIGKILL ends a real process in the middle of its work, and torch is loaded only once.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from planted import planted
+
+from xclearn import algorithms, config
+
+
+class Killer:
+    """Ends this process at the `count`-th event of the training log, or file operation, that the spot names."""
+
+    def __init__(self, spot: Mapping[str, Any] | None, log: Path) -> None:
+        self.spot, self.log, self.left = spot or {}, log, (spot or {}).get("count", 0)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        if event["event"] != "step":
+            with self.log.open("a") as stream:
+                stream.write(json.dumps(event) + "\n")
+        self.met(event["event"] == self.spot.get("event"))
+
+    def audit(self, operation: str, arguments: tuple[Any, ...]) -> None:
+        wanted = self.spot.get("operation") == operation
+        self.met(wanted and Path(os.fspath(arguments[0])).name.startswith(self.spot["file"]))
+
+    def met(self, here: bool) -> None:
+        self.left -= here
+        if here and self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train(run: Mapping[str, Any]) -> None:
+    name, out = run["algorithm"], Path(run["out"])
+    killer = Killer(run.get("kill"), out.with_suffix(".log"))
+    sys.addaudithook(killer.audit)
+    algorithm = config.build(algorithms.find(name), run["settings"], name)
+    algorithm.fit(planted(), device="cpu", checkpoint=run["checkpoint"], resume=run["resume"], callback=killer.event)
+    algorithm.save(out)
+
+
+def load_all(runs: Sequence[Mapping[str, Any]]) -> None:
+    """A first fit loads much of torch; the forks then need not."""
+    for name in {run["algorithm"] for run in runs}:
+        algorithms.find(name)().fit(planted(n_labels=2, train=1), device="cpu")
+
+
+def main() -> None:
+    runs, endings = json.loads(sys.stdin.read()), []
+    load_all(runs)
+    for run in runs:
+        child = os.fork()
+        if child == 0:
+            train(run)
+            os._exit(0)
+        endings.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print(json.dumps(endings))
+
+
+if __name__ == "__main__":
+    main()

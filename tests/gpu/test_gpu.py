@@ -1,0 +1,216 @@
+"""What only a GPU can show. Skipped where there is none; runs under pytest, or as a plain script where that is missing.
+
+python3 -m pytest tests/gpu
+python3 tests/gpu/test_gpu.py
+"""
+
+import math
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+
+from planted import planted, relevant_first  # noqa: E402
+
+from xclearn import algorithms  # noqa: E402
+from xclearn.algorithms.one_vs_all import OneVsAll  # noqa: E402
+from xclearn.data import Dataset, LabelSet, Split  # noqa: E402
+from xclearn.inference import load  # noqa: E402
+from xclearn.parts.classifiers import RowClassifier, row_width  # noqa: E402
+from xclearn.parts.label_rows import LabelRows  # noqa: E402
+from xclearn.parts.row_update import RowAdam, RowSgd, RowUpdate  # noqa: E402
+from xclearn.parts.rows import Gathered, SparseRows  # noqa: E402
+from xclearn.training.algorithm import Algorithm  # noqa: E402
+
+try:
+    import pytest
+
+    pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+except ImportError:  # run as a script
+    pytestmark = None
+
+DEVICE = "cuda"
+MIB = 1 << 20
+
+
+def random_rows(n: int, width: int, entries: int, seed: int) -> sp.csr_matrix:
+    """(n, width) with about so many ones a row."""
+    rng = np.random.default_rng(seed)
+    rows, columns = np.repeat(np.arange(n), entries), rng.integers(width, size=n * entries)
+    matrix = sp.csr_matrix((np.ones(n * entries, np.float32), (rows, columns)), shape=(n, width))
+    matrix.data[:] = 1
+    return matrix
+
+
+class Step:
+    """One exact step on random data, in bfloat16 on the GPU and in float64 with autograd as the reference."""
+
+    def __init__(self, n: int, n_labels: int, dim: int, update: type[RowUpdate]) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.dim, self.prior, self.lr = dim, -math.log(n_labels + 1), 0.05
+        self.x = torch.randn(n, dim, generator=generator)
+        self.rows = 0.3 * torch.randn(n_labels, dim + 1, generator=generator) / math.sqrt(dim)  # vector and bias
+        self.relevance = random_rows(n, n_labels, 3, seed=1)
+        self.update = update(n_labels, row_width(dim), self.lr)
+
+    def fused(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Loss, gradient of x and rows after the step."""
+        rows = LabelRows(0, len(self.rows))
+        made = RowClassifier(rows, self.dim, self.prior, self.update, torch.bfloat16).to(DEVICE)
+        state = made.state_dict()
+        state["weight"][:, : self.dim + 1] = self.rows.to(DEVICE)
+        made.load_state_dict(state)
+        x = self.x.to(DEVICE, copy=True).requires_grad_()
+        loss = made.exact_loss(x, self._positives(), measure=True)
+        loss.backward()
+        assert x.grad is not None
+        assert (made.weight[:, self.dim + 1] == 1).all()
+        return loss.detach().cpu(), x.grad.cpu(), made.weight[:, : self.dim + 1].cpu()
+
+    def reference(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        x, rows = (tensor.double().to(DEVICE).requires_grad_() for tensor in (self.x, self.rows))
+        logits = x @ rows[:, : self.dim].T + rows[:, self.dim] + self.prior
+        target = torch.from_numpy(self.relevance.toarray()).double().to(DEVICE)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="sum") / len(x)
+        loss.backward()
+        assert x.grad is not None
+        assert rows.grad is not None
+        return loss.detach().cpu(), x.grad.cpu(), (rows - self.lr * len(x) * rows.grad).detach().cpu()
+
+    def _positives(self) -> Gathered:
+        return SparseRows.of(self.relevance, torch.device(DEVICE)).take(torch.arange(len(self.x), device=DEVICE))
+
+
+def relative_error(what: str, actual: torch.Tensor, expected: torch.Tensor) -> float:
+    error = ((actual.double() - expected).norm() / expected.norm()).item()
+    print(f"{what}: relative error {error:.2e}")
+    return error
+
+
+def test_the_exact_step_in_bfloat16_follows_full_precision() -> None:
+    step = Step(n=256, n_labels=20_011, dim=302, update=RowSgd)
+    (loss, gradient, rows), expected = step.fused(), step.reference()
+    assert relative_error("loss", loss, expected[0]) < 1e-2
+    assert relative_error("gradient of x", gradient, expected[1]) < 1e-2
+    assert relative_error("change of the rows", rows - step.rows, expected[2] - step.rows) < 1e-2
+
+
+def test_adam_on_the_gpu_moves_every_row_by_at_most_the_rate() -> None:
+    """The first step of Adam is the sign of the gradient times the rate."""
+    step = Step(n=64, n_labels=5_003, dim=62, update=RowAdam)
+    moved = step.fused()[2] - step.rows
+    right = step.reference()[2] - step.rows
+    clear = right.abs() > 0.1 * right.abs().mean()  # where rounding cannot turn the sign
+    assert moved.abs().max() <= step.lr * 1.001
+    assert (moved.sign() == right.sign())[clear].float().mean() > 0.99
+
+
+def fit(name: str, data: Dataset, seed: int = 0) -> Algorithm:
+    return algorithms.find(name)().fit(data, device=DEVICE, seed=seed)
+
+
+def test_the_planted_answer_is_found_by_every_algorithm() -> None:
+    names = algorithms.algorithm_names()
+    assert len(names) >= 1
+    for name in names:
+        for kind in ("texts", "sparse", "dense"):
+            data = planted(kind)
+            found = relevant_first(data, fit(name, data).predict(data.split("test").documents).ids)
+            print(f"{name} on {kind}: P@1 {found:.3f}")
+            assert found > 0.9, (name, kind)
+
+
+def test_a_model_trained_on_a_gpu_predicts_on_a_cpu() -> None:
+    """In a folder, loaded by the predictor that knows no device."""
+    data = planted()
+    algorithm = fit("one_vs_all", data)
+    documents = data.split("test").documents
+    with tempfile.TemporaryDirectory() as folder:
+        algorithm.save(Path(folder) / "model")
+        predictor = load(Path(folder) / "model")
+        assert predictor.about["training"]["device"] == DEVICE
+        before, after = algorithm.predict(documents), predictor.predict(documents)
+    assert (before.ids == after.ids).all()
+    np.testing.assert_allclose(before.scores, after.scores, rtol=1e-5)
+    assert relevant_first(data, after.ids) > 0.9
+
+
+class Interruption(Exception):
+    """Ends a training after its second epoch."""
+
+
+def test_a_resumed_training_goes_on_from_its_checkpoint() -> None:
+    """Sums on a GPU are not bit-equal from run to run; what must hold is that it goes on, and finds the answer."""
+    data, events = planted(), []
+
+    def interrupt(event: object) -> None:
+        if event["event"] == "epoch" and event["epoch"] == 2:  # type: ignore[index]
+            raise Interruption
+
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = Path(folder) / "checkpoint"
+        try:
+            OneVsAll().fit(data, device=DEVICE, checkpoint=checkpoint, callback=interrupt)
+        except Interruption:
+            pass
+        else:
+            raise AssertionError("the training was not interrupted")
+        resumed = OneVsAll().fit(data, device=DEVICE, checkpoint=checkpoint, resume=True, callback=events.append)
+    assert [event["epoch"] for event in events if event["event"] == "resumed"] == [2]
+    assert relevant_first(data, resumed.predict(data.split("test").documents).ids) > 0.9
+
+
+def planned_and_measured(n_labels: int, n_features: int, **settings: object) -> tuple[int, int]:
+    """Bytes that the plan says, and that torch's allocator had given out at most."""
+    n = 4096
+    train = Split(random_rows(n, n_features, 20, seed=0), random_rows(n, n_labels, 4, seed=1))
+    data = Dataset("random", train, LabelSet([str(label) for label in range(n_labels)]))
+    algorithm = OneVsAll(epochs=1, batch_size=1024, embedding_dim=302, **settings)
+    plan = algorithm.plan(data, device=DEVICE)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    algorithm.fit(data, device=DEVICE)
+    return plan.peak, torch.cuda.max_memory_allocated() - before
+
+
+def test_the_planned_peak_is_within_a_quarter_of_the_measured_one() -> None:
+    ratios = {}
+    for name, arguments in {
+        "131K labels": {"n_labels": 131_000, "n_features": 40_000},
+        "670K labels": {"n_labels": 670_000, "n_features": 100_000},
+        "131K labels, adam": {"n_labels": 131_000, "n_features": 40_000, "label_optimiser": "adam", "label_lr": 0.01},
+    }.items():
+        planned, measured = planned_and_measured(**arguments)
+        ratios[name] = planned / measured
+        print(f"{name}: planned {planned / MIB:.0f} MiB, measured {measured / MIB:.0f} MiB, ratio {ratios[name]:.3f}")
+    assert all(0.75 < ratio < 1.25 for ratio in ratios.values()), ratios
+
+
+def main() -> int:
+    """Run every test of this file; 0 when all pass."""
+    if not torch.cuda.is_available():
+        print("skipped: no CUDA device")
+        return 0
+    tests = {name: value for name, value in globals().items() if name.startswith("test_")}
+    failed = []
+    for name, test in tests.items():
+        try:
+            test()
+            print(f"passed {name}")
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+    print(f"{len(tests) - len(failed)} of {len(tests)} passed; failed: {failed or 'none'}")
+    return len(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Evaluation of the model worked out by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from handmade import dataset, model
+
+from xclearn.data import LabelSet
+from xclearn.errors import DataError
+from xclearn.inference import Predictor, evaluate
+from xclearn.inference.evaluation import label_counts, label_weights
+
+
+def test_by_hand():
+    """Ranked: blue sky leaf berry night; green leaf sky berry night; red (berry void) sky leaf night.
+
+    Relevant: blue sky; green leaf, berry; red night. Hits at 1: sky, leaf. At 3: sky; leaf, berry; night.
+    """
+    report = evaluate(Predictor(model()), dataset())
+    assert report.ids[:, :4].tolist() == [[0, 1, 2, 3], [1, 0, 2, 3], [0, 1, 3, -1]]
+    values = report.values
+    assert values["P@1"] == pytest.approx(100 * 2 / 3)
+    assert values["P@3"] == pytest.approx(100 * (1 + 2 + 1) / 9)
+    assert values["P@5"] == pytest.approx(100 * 4 / 15)
+    assert values["R@10"] == pytest.approx(100)
+    assert values["C@10"] == pytest.approx(100)
+    assert values["nDCG@1"] == pytest.approx(100 * 2 / 3)
+
+
+def test_propensities_come_from_the_whole_of_train():
+    data = dataset()
+    assert label_counts(data).tolist() == [3, 1, 1, 1]
+    a, b = data.propensity
+    scale = (np.log(3) - 1) * (b + 1) ** a
+    expected = 1 + scale * (np.array([3, 1, 1, 1]) + b) ** -a
+    np.testing.assert_allclose(label_weights(data), expected, rtol=1e-6)
+    report = evaluate(Predictor(model()), data)
+    best = expected[[0, 1, 3]].sum()  # the heaviest of each document; leaf and berry weigh the same
+    assert report.values["PSP@1"] == pytest.approx(100 * expected[[0, 1]].sum() / best)
+
+
+def test_other_splits():
+    report = evaluate(Predictor(model()), dataset(), split="train")
+    assert report.values["P@1"] == pytest.approx(100 * 3 / 3)  # blue sky, green leaf, red berry
+    with pytest.raises(DataError, match="no such split; got 'dev'; allowed: train, test"):
+        evaluate(Predictor(model()), dataset(), split="dev")
+
+
+def test_filter_rules():
+    """Filtered in predictions only, berry stays a right answer of red that cannot be found."""
+    data = dataset()
+    relevance = data.test.relevance.toarray()
+    relevance[2, 2] = 1
+    test = dataclasses.replace(data.test, relevance=type(data.test.relevance)(relevance))
+    data = dataclasses.replace(data, test=test)
+    both, predictions = (
+        evaluate(Predictor(model()), data, filter_rule=rule).values for rule in ("both", "predictions")
+    )
+    assert both["R@10"] == pytest.approx(100)
+    assert predictions["R@10"] == pytest.approx(100 * (1 + 1 + 0.5) / 3)
+
+
+def test_other_labels_are_refused():
+    data = dataset()
+    for names in (["sky", "leaf", "berry"], ["leaf", "sky", "berry", "night"]):
+        other = dataclasses.replace(data, labels=LabelSet(names))
+        with pytest.raises(DataError, match="colours: the model and the data have different labels"):
+            evaluate(Predictor(model()), other)

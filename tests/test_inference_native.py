@@ -1,0 +1,280 @@
+"""The native predictor against the servable in NumPy: the same tokens to the bit, the same labels, in any form."""
+
+import threading
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xclearn import kernels
+from xclearn.data.dataset import NO_PAIRS, LabelSet
+from xclearn.errors import ConfigError, DataError, ModelError
+from xclearn.inference import Model, Predictor
+from xclearn.inference.components import (
+    AllLabels,
+    Bag,
+    Classifier,
+    ClusterBeam,
+    GatedBlock,
+    Product,
+    Relu,
+    Residual,
+    Sigmoid,
+)
+from xclearn.inference.exported import ClusterIndex, Level, RowClassifier, Rows
+from xclearn.inference.native import native_predictor, strings_at
+from xclearn.inference.servable import Servable
+from xclearn.inference.tensors import StringTable
+from xclearn.text import WordPiece, Words
+from xclearn.text.vectorisers import DenseVectoriser, SparseVectoriser, WordVectoriser
+from xclearn.text.weighting import Weighting
+
+pytestmark = pytest.mark.skipif(kernels.BACKEND != "native", reason="the extension is absent")
+
+CORPUS = [
+    "The quick brown fox jumps over the lazy dog_1",
+    "İstanbul'da ΣΊΣΥΦΟΣ straße ﬁne Ǆ café cafe\u0301",
+    "東京 is 42 km² from nowhere, x\u0000y \U0001d54f\U00010400",
+    "unbelievable unbelievably believable ##able able",
+] * 2
+VOCABULARIES = {
+    "words": Words().learn(CORPUS),
+    "counts": Words(sublinear=False, normalise=False).learn(CORPUS),
+    "pieces": WordPiece(vocabulary_size=200).learn(CORPUS),
+}
+WORDS = st.sampled_from([word for text in CORPUS for word in text.split()])
+CASED = WORDS | WORDS.map(str.upper) | WORDS.map(str.title)
+ANY_TEXT = st.text(st.characters()) | st.text(st.characters(max_codepoint=127)) | CASED
+TEXTS = st.lists(ANY_TEXT, max_size=12).map(" ".join) | st.lists(CASED, max_size=6).map("".join)
+
+
+def random_servable(rng, *, dim=48, n_labels=300, candidates="all", fusion=None, layers=("relu",), n_scorers=1):
+    n_tokens = 50
+    tokens = [f"t{i}" for i in range(n_tokens)]
+    vectoriser = WordVectoriser(tokens, Weighting(rng.uniform(1, 3, n_tokens), True, True))
+    make = {
+        "relu": lambda: Relu(),
+        "residual": lambda: Residual(normal(rng, dim, dim) / 7, normal(rng, dim)),
+        "gated": lambda: GatedBlock(normal(rng, dim, dim) / 7, normal(rng, dim), *rng.random((2, dim), np.float32)),
+    }
+    encoders = {"document": Bag(normal(rng, n_tokens, dim), [make[name]() for name in layers])}
+    scorers = [Classifier("document", normal(rng, n_labels, dim) / 4, normal(rng, n_labels)) for _ in range(n_scorers)]
+    fusion = fusion or (Sigmoid() if n_scorers == 1 else Product())
+    return Servable(vectoriser, encoders, stage(rng, candidates, dim, n_labels), scorers, fusion)
+
+
+def normal(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def stage(rng, name, dim, n_labels):
+    if name == "all":
+        return AllLabels()
+    offsets = np.array([0, *np.sort(rng.choice(n_labels, 9)), n_labels])  # some clusters may be empty
+    labels = rng.permutation(n_labels)
+    weight, bias = normal(rng, 10, dim) / 4, normal(rng, 10)
+    if name == "beam":
+        return ClusterBeam("document", weight, bias, labels, offsets, 3)
+    top = Level(Rows.of(normal(rng, 4, dim) / 4, normal(rng, 4), "fp32"), np.array([0, 2, 3, 7, 10]), 2)
+    return ClusterIndex(
+        "document", [top, Level(Rows.of(weight, bias, "fp32"), offsets, 3)], labels.astype(np.int32)
+    )
+
+
+def random_texts(rng, n):
+    return [" ".join(f"t{i}" for i in rng.integers(0, 60, rng.integers(0, 12))) for _ in range(n)]
+
+
+def assert_same(servable, documents, k=10, exclude=NO_PAIRS):
+    native = native_predictor(servable)
+    assert native is not None
+    found, expected = native.predict(documents, k, exclude), servable.predict(documents, k, exclude)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, st.sampled_from(sorted(VOCABULARIES)))
+def test_tokens_and_weights_are_those_of_the_vectoriser_to_the_bit(text, name):
+    vectoriser = VOCABULARIES[name]
+    bag = Bag(np.zeros((vectoriser.n_features, 4), np.float32), [])
+    scorer = Classifier("document", np.zeros((2, 4), np.float32), np.zeros(2, np.float32))
+    native = native_predictor(Servable(vectoriser, {"document": bag}, AllLabels(), [scorer], Sigmoid()))
+    (ids, weights), (expected_ids, expected_weights) = native.transform_one(text), vectoriser.transform_one(text)
+    np.testing.assert_array_equal(ids, expected_ids)
+    np.testing.assert_array_equal(weights.view(np.int32), expected_weights.view(np.int32))
+
+
+def test_long_words_and_many_repeats():
+    vectoriser = VOCABULARIES["pieces"]
+    servable = replace(one_label(), vectoriser=vectoriser, encoders={"document": Bag(np.zeros((200, 4), "f4"), [])})
+    servable = replace(servable, encoders={"document": Bag(np.zeros((vectoriser.n_features, 4), np.float32), [])})
+    native = native_predictor(servable)
+    for text in ("able" * 25, "able" * 26, "é" * 100, "é" * 101, "the " * 70_000):
+        ids, weights = native.transform_one(text)
+        expected_ids, expected_weights = vectoriser.transform_one(text)
+        np.testing.assert_array_equal(ids, expected_ids)
+        np.testing.assert_array_equal(weights, expected_weights)
+
+
+def one_label():
+    return random_servable(np.random.default_rng(0), dim=4, n_labels=1)
+
+
+@pytest.mark.parametrize("candidates", ["all", "beam", "index"])
+@pytest.mark.parametrize(("fusion", "n_scorers"), [(Sigmoid(), 1), (Product(), 1), (Product(), 2)])
+@pytest.mark.parametrize("dim", [3, 32, 126])
+def test_predictions_are_those_of_the_servable(candidates, fusion, n_scorers, dim):
+    rng = np.random.default_rng(dim)
+    layers = ("relu", "residual") if dim > 3 else ("gated", "relu", "residual")
+    servable = random_servable(
+        rng, dim=dim, candidates=candidates, fusion=fusion, layers=layers, n_scorers=n_scorers
+    )
+    texts = ["", "nothing known", *random_texts(rng, 40)]
+    pairs = np.column_stack([rng.integers(0, len(texts), 400), rng.integers(0, 300, 400)])
+    assert_same(servable, texts)
+    assert_same(servable, texts, exclude=pairs)
+    assert_same(servable, texts, k=1000)
+
+
+def test_two_encoders():
+    rng = np.random.default_rng(5)
+    servable = random_servable(rng, candidates="beam", n_scorers=2)
+    encoders = {**servable.encoders, "other": Bag(normal(rng, 50, 20), [])}
+    other = Classifier("other", normal(rng, 300, 20), normal(rng, 300))
+    assert_same(replace(servable, encoders=encoders, scorers=[servable.scorers[0], other]), random_texts(rng, 20))
+
+
+def test_sparse_features():
+    rng = np.random.default_rng(6)
+    servable = replace(random_servable(rng), vectoriser=SparseVectoriser(50))
+    rows = sp.random(30, 50, 0.2, "csr", random_state=1, dtype=np.float32)
+    assert_same(servable, rows)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("candidates", ["all", "index"])
+def test_rows_of_few_bits_score_as_their_numpy_form(precision, candidates):
+    rng = np.random.default_rng(7)
+    servable = random_servable(rng, dim=100, candidates=candidates)
+    scorer, order = servable.scorers[0], rng.permutation(300).astype(np.int32)
+    if candidates == "index":
+        order = servable.candidates.labels
+    rows = RowClassifier("document", Rows.of(scorer.weight[order], scorer.bias[order], precision), order)
+    servable = replace(servable, scorers=[rows])
+    texts = random_texts(rng, 50)
+    found, expected = native_predictor(servable).predict(texts, 10, NO_PAIRS), servable.predict(texts, 10)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-4)  # the vector is rounded to 16 bits
+    assert (found.ids == expected.ids).mean() > 0.99
+
+
+def test_rows_in_another_order_than_the_clusters():
+    rng = np.random.default_rng(8)
+    servable = random_servable(rng, candidates="index")
+    scorer, order = servable.scorers[0], rng.permutation(300).astype(np.int32)
+    rows = RowClassifier("document", Rows.of(scorer.weight[order], scorer.bias[order], "fp32"), order)
+    assert_same(replace(servable, scorers=[rows]), random_texts(rng, 30))
+
+
+def test_equal_scores_are_ordered_by_label():
+    rng = np.random.default_rng(9)
+    servable = random_servable(rng, candidates="index")
+    scorer = servable.scorers[0]
+    same = Classifier("document", np.repeat(scorer.weight[:3], 100, axis=0), np.repeat(scorer.bias[:3], 100))
+    found = assert_same(replace(servable, candidates=AllLabels(), scorers=[same]), random_texts(rng, 5), k=50)
+    assert (np.diff(found.ids, axis=1) == 1).all()
+    assert_same(replace(servable, scorers=[same]), random_texts(rng, 5), k=20)
+
+
+def test_a_row_that_is_not_a_number_is_never_an_answer():
+    servable = random_servable(np.random.default_rng(10))
+    servable.scorers[0].weight[7] = np.nan
+    found = native_predictor(servable).predict(["t1 t2", ""], 300, NO_PAIRS)
+    assert 7 not in found.ids
+    assert (found.ids[:, -1] == -1).all()
+
+
+def test_all_labels_excluded():
+    servable = random_servable(np.random.default_rng(11), n_labels=4)
+    everything = np.array(list(product([0], range(4))))
+    found = native_predictor(servable).predict(["t1", "t1"], 3, everything)
+    assert found.ids[0].tolist() == [-1, -1, -1]
+    assert np.isneginf(found.scores[0]).all()
+    assert (found.ids[1] >= 0).all()
+
+
+def test_one_text_is_its_row_in_a_batch_with_any_threads():
+    rng = np.random.default_rng(12)
+    texts = random_texts(rng, 37)
+    for candidates in ("all", "index"):
+        native = native_predictor(random_servable(rng, candidates=candidates))
+        whole = native.predict(texts, 5, NO_PAIRS, 1)
+        for n_threads in (2, 5):
+            again = native.predict(texts, 5, NO_PAIRS, n_threads)
+            assert again.scores.tobytes() == whole.scores.tobytes()
+        ones = [native.predict([text], 5, NO_PAIRS) for text in texts]
+        assert np.vstack([one.scores for one in ones]).tobytes() == whole.scores.tobytes()
+        assert np.vstack([one.ids for one in ones]).tobytes() == whole.ids.tobytes()
+
+
+def test_threads_ask_at_once_while_the_lock_is_free():
+    rng = np.random.default_rng(13)
+    native = native_predictor(random_servable(rng, dim=256, n_labels=20_000))
+    texts = random_texts(rng, 200)
+    answers, turns = [], 0
+    threads = [threading.Thread(target=lambda: answers.append(native.predict(texts, 5, NO_PAIRS, 1))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        turns += 1
+        threads[0].join(0.001)
+    assert turns > 20  # each of them would otherwise hold the lock to its end
+    assert answers[0].scores.tobytes() == answers[1].scores.tobytes()
+
+
+def test_bad_questions():
+    native = native_predictor(random_servable(np.random.default_rng(14)))
+    with pytest.raises(ConfigError, match="k must be at least 1"):
+        native.predict(["t1"], 0, NO_PAIRS)
+    with pytest.raises(DataError, match="one text came"):
+        native.predict("t1", 5, NO_PAIRS)
+    with pytest.raises(DataError, match="not a text"):
+        native.predict(["t1", None], 5, NO_PAIRS)
+    assert native.predict([], 5, NO_PAIRS).ids.shape == (0, 5)
+
+
+def test_what_it_does_not_know_is_left_to_the_servable(monkeypatch):
+    rng = np.random.default_rng(15)
+    servable = random_servable(rng)
+    dense = replace(servable, vectoriser=DenseVectoriser(50))
+    assert native_predictor(dense) is None
+    rows = normal(rng, 6, 50)
+    model = Model(dense, LabelSet([f"l{i}" for i in range(300)]), {})
+    np.testing.assert_array_equal(Predictor(model).predict(rows).ids, dense.predict(rows, 5).ids)
+    monkeypatch.setattr(kernels, "BACKEND", "numpy")
+    assert native_predictor(servable) is None
+
+
+def test_suggestions_have_names_and_texts(monkeypatch):
+    servable = random_servable(np.random.default_rng(16), n_labels=4)
+    names, texts = ["ä", "", "\ud800", "日本"], ["a", "b", "c", "d"]
+    model = Model(servable, LabelSet(StringTable.of(names), StringTable.of(texts)), {})
+    (fast,) = Predictor(model).suggest(["t1 t2"], 9)
+    assert sorted(suggestion.label for suggestion in fast) == sorted(names)
+    assert {suggestion.label: suggestion.text for suggestion in fast} == dict(zip(names, texts, strict=True))
+    monkeypatch.setattr(kernels, "BACKEND", "numpy")
+    (slow,) = Predictor(model).suggest(["t1 t2"], 9)
+    assert [(a.label, a.text) for a in fast] == [(b.label, b.text) for b in slow]
+    assert [a.score for a in fast] == pytest.approx([b.score for b in slow], abs=1e-5)
+
+
+def test_a_damaged_name_is_a_damaged_model():
+    table = StringTable(np.frombuffer(b"ab\xff", np.uint8), np.array([0, 2, 3]))
+    assert strings_at(table, np.array([0])) == ["ab"]
+    with pytest.raises(ModelError, match="not UTF-8"):
+        strings_at(table, np.array([1]))

@@ -1,0 +1,111 @@
+"""The encoder against its served NumPy form and against itself on other forms of the same features."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from xclearn.parts.encoders import BagEncoder
+from xclearn.parts.rows import SparseRows, feature_rows
+
+N, V, DIM = 9, 30, 12
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def features() -> sp.csr_matrix:
+    matrix = sp.random(N, V, density=0.2, format="csr", dtype=np.float32, rng=np.random.default_rng(0))
+    matrix.data[matrix.indptr[4] : matrix.indptr[5]] = 0  # an empty document
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def encoder(*, dropout: float = 0.0, sparse: bool = False, trained: bool = True) -> BagEncoder:
+    generator = torch.Generator().manual_seed(0)
+    made = BagEncoder(V, DIM, dropout, generator, sparse=sparse)
+    if trained:
+        with torch.no_grad():
+            made.residual.weight.normal_(generator=generator)
+            made.residual.bias.normal_(generator=generator)
+    return made
+
+
+def rows_of(features: sp.csr_matrix) -> SparseRows:
+    return SparseRows.of(features, CPU)
+
+
+def test_served_form_gives_the_same_vectors(features):
+    made = encoder(dropout=0.5).eval()
+    vectors = made(rows_of(features).take(torch.arange(N))).detach().numpy()
+    served = made.served()
+    for form in (features, features.toarray()):
+        difference = np.abs(served.encode(form) - vectors).max()
+        print(f"largest difference {difference:.2e}")
+        assert difference < 1e-5
+    assert (served.dim, served.n_features) == (DIM, V)
+    served.check()
+
+
+def test_sparse_and_dense_features_give_the_same(features):
+    made = encoder()
+    sparse = made(rows_of(features).take(torch.arange(N)))
+    dense = made(feature_rows(features.toarray(), CPU).take(torch.arange(N)))
+    torch.testing.assert_close(sparse, dense)
+
+
+def test_formula(features):
+    """v = ReLU(X E); v + ReLU(W v + b), in NumPy's double precision."""
+    made = encoder()
+    table, weight, bias = (
+        tensor.detach().double().numpy() for tensor in (made.token_embeddings, made.residual.weight, made.residual.bias)
+    )
+    bag = np.maximum(features.toarray() @ table, 0)
+    expected = bag + np.maximum(bag @ weight.T + bias, 0)
+    np.testing.assert_allclose(made(rows_of(features).take(torch.arange(N))).detach().numpy(), expected, atol=1e-5)
+
+
+def test_starts_as_the_plain_bag_within_its_bounds(features):
+    made = encoder(trained=False)
+    vectors = made(rows_of(features).take(torch.arange(N)))
+    expected = np.maximum(features @ made.token_embeddings.detach().numpy(), 0)
+    np.testing.assert_allclose(vectors.detach().numpy(), expected, atol=1e-6)
+    bound = math.sqrt(6 / DIM) / 2
+    largest = made.token_embeddings.abs().max().item()
+    assert 0.9 * bound < largest <= bound
+
+
+def test_the_same_generator_gives_the_same_table():
+    tables = [BagEncoder(V, DIM, 0.0, torch.Generator().manual_seed(s), sparse=False) for s in (1, 1, 2)]
+    first, same, other = (made.token_embeddings for made in tables)
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+
+
+def test_sparse_gradient_holds_the_batchs_tokens_and_equals_the_dense_one(features):
+    batch = rows_of(features).take(torch.tensor([0, 3, 4]))
+    gradients = []
+    for sparse in (True, False):
+        made = encoder(sparse=sparse)
+        made(batch).square().sum().backward()
+        gradients.append(made.token_embeddings.grad)
+    assert gradients[0].is_sparse
+    assert set(gradients[0].coalesce().indices()[0].tolist()) == set(batch.columns.tolist())
+    torch.testing.assert_close(gradients[0].to_dense(), gradients[1])
+
+
+def test_dropout_is_on_in_training_only(features):
+    made, batch = encoder(dropout=0.5), rows_of(features).take(torch.arange(N))
+    torch.manual_seed(0)
+    assert not torch.equal(made.train()(batch), made(batch))
+    assert torch.equal(made.eval()(batch), made(batch))
+    kept = encoder(dropout=0.5, trained=False).train()
+    bag, dropped = kept.eval()(batch), kept.train()(batch)
+    there = dropped != 0
+    torch.testing.assert_close(dropped[there], 2 * bag[there])  # what stays is scaled by 1 / (1 − p)
+    assert 0 < there.sum() < (bag != 0).sum()
+
+
+def test_an_empty_batch_gives_no_vectors(features):
+    assert encoder()(rows_of(features).take(torch.arange(0))).shape == (0, DIM)

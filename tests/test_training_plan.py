@@ -1,0 +1,170 @@
+"""The memory plan: its arithmetic against a real process, and what a refusal says."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from planted import planted
+
+from xclearn import config
+from xclearn.algorithms.one_vs_all import OneVsAll
+from xclearn.errors import PlanError
+from xclearn.training.plan import Plan, StageCost, available_memory, measured_flops, require_fit
+from xclearn.training.prepare import Size
+
+MIB = 1 << 20
+RUNTIME = 96 * MIB
+SIZE = Size(n_documents=1_000, n_labels=100_000, n_features=50_000, n_feature_entries=20_000, n_relevant=3_000)
+
+# Each large enough that what torch itself takes is the smaller part.
+MEASURED = {
+    "exact": {"n_documents": 300, "exact_labels": 50_000, "batch_size": 64},
+    "sampled": {"n_documents": 1_000, "exact_labels": 0, "batch_size": 256},
+    "sampled, adam, stopping": {
+        "n_documents": 1_000,
+        "exact_labels": 0,
+        "label_optimiser": "adam",
+        "label_lr": 0.01,
+        "stopping": {"hold_out": 0.05},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, dict]:
+    """All processes at the same time: memory, unlike time, does not suffer from it."""
+    environment = os.environ | {"PYTHONPATH": str(Path(config.__file__).parents[1])}
+    script = Path(__file__).with_name("measured_fit.py")
+    running = {
+        name: subprocess.Popen(
+            [sys.executable, str(script), json.dumps({"embedding_dim": 510, "epochs": 1, **settings})],
+            env=environment,
+            stdout=subprocess.PIPE,
+        )
+        for name, settings in MEASURED.items()
+    }
+    return {name: json.loads(process.communicate()[0]) for name, process in running.items()}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is counted in KiB on Linux only")
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_planned_peak_is_within_a_quarter_of_the_measured_one(measured, name):
+    found = measured[name]
+    planned, peak = found["planned"], found["measured"]
+    print(f"{name}: planned {planned / MIB:.0f} MiB, measured {peak / MIB:.0f} MiB, ratio {planned / peak:.3f}")
+    assert found["path"].startswith(name.split(",")[0])
+    assert peak > 3 * RUNTIME
+    assert abs(planned - peak) < 0.25 * peak
+
+
+def cost(parameters: int, optimiser: int = 0, working: int = 0) -> StageCost:
+    return StageCost(
+        name="train",
+        parameters=parameters * MIB,
+        optimiser=optimiser * MIB,
+        working=working * MIB,
+        flops_per_epoch=3e9,
+        epochs=5,
+        path="exact",
+    )
+
+
+def test_the_peak_is_of_the_largest_stage():
+    plan = Plan(device="cpu", data=10 * MIB, stages=(cost(100, 50, 7), cost(120, 10, 1)))
+    assert plan.peak == (10 + 157) * MIB + RUNTIME
+
+
+def test_facts_are_plain_numbers():
+    facts = Plan(device="cpu", data=10 * MIB, stages=(cost(100, 50, 7),)).facts(flops_per_second=1e9)
+    assert facts == {
+        "device": "cpu",
+        "data_mib": 10,
+        "peak_mib": 167 + 96,
+        "stages": [
+            {
+                "stage": "train",
+                "path": "exact",
+                "parameters_mib": 100,
+                "optimiser_mib": 50,
+                "working_mib": 7,
+                "epochs": 5,
+                "seconds_per_epoch": 3.0,
+            }
+        ],
+    }
+    json.dumps(facts)
+
+
+def test_what_fits_is_accepted_without_looking_further():
+    plan = Plan(device="cpu", data=0, stages=(cost(100),))
+    require_fit(plan, plan.peak, alternatives=lambda: pytest.fail("asked for alternatives"))
+
+
+def test_a_refusal_names_the_first_setting_that_fits():
+    plan, half, quarter = (Plan(device="cpu", data=0, stages=(cost(size),)) for size in (100, 50, 25))
+    alternatives = [("dim = 64", half), ("dim = 32", quarter)]
+    with pytest.raises(PlanError, match=r"0\.19 GiB needed.*0\.12 GiB on cpu.*Set dim = 32\."):
+        require_fit(plan, quarter.peak, lambda: alternatives)
+    with pytest.raises(PlanError, match=r"Use a machine with more memory\."):
+        require_fit(plan, quarter.peak - 1, lambda: alternatives)
+
+
+@pytest.mark.parametrize("exact_labels", [0, 1_000_000])
+@pytest.mark.parametrize("share", [0.95, 0.8, 0.6])
+def test_the_setting_a_refusal_names_really_fits(exact_labels, share):
+    settings = {"embedding_dim": 512, "batch_size": 1024, "epochs": 1, "exact_labels": exact_labels}
+    algorithm = OneVsAll(**settings)
+    plan = algorithm._plan(SIZE, "cpu")
+    available = int(share * plan.peak)
+    with pytest.raises(PlanError) as caught:
+        require_fit(plan, available, lambda: algorithm._alternatives(SIZE, "cpu"))
+    name, value = re.fullmatch(r"Set (\w+) = (\d+)\.", caught.value.todo).groups()
+    smaller = OneVsAll(**settings | {name: int(value)})._plan(SIZE, "cpu")
+    assert smaller.peak <= available
+    doubled = OneVsAll(**settings | {name: 2 * int(value)})._plan(SIZE, "cpu")
+    assert doubled.peak > available  # no smaller than needed
+
+
+def test_fit_refuses_what_no_machine_holds():
+    """Half a petabyte of token vectors; refused before anything is allocated."""
+    with pytest.raises(PlanError, match=r"would not fit into memory; .* Set embedding_dim = \d+\."):
+        OneVsAll(embedding_dim=1 << 39).fit(planted(), device="cpu")
+
+
+def test_plan_without_training(planted_texts):
+    algorithm = OneVsAll()
+    plan = algorithm.plan(planted_texts, device="cpu")
+    assert plan.stages[0].path == "exact: all 60 labels"
+    assert plan.peak > RUNTIME
+    assert not hasattr(algorithm, "model_")
+    assert OneVsAll(exact_labels=10).plan(planted_texts, device="cpu").stages[0].path.startswith("sampled")
+
+
+@pytest.mark.parametrize(
+    ("smaller", "larger"),
+    [
+        ({}, {"embedding_dim": 256}),
+        ({}, {"label_optimiser": "adam"}),
+        ({}, {"stopping": {}}),
+        ({"exact_labels": 0, "n_negatives": 100}, {"exact_labels": 0, "n_negatives": 90_000}),
+    ],
+)
+def test_more_of_anything_needs_more(smaller, larger):
+    base = {"embedding_dim": 128, "batch_size": 512, "epochs": 1}
+    peaks = [config.build(OneVsAll, base | given)._plan(SIZE, "cpu").peak for given in (smaller, larger)]
+    assert peaks[0] < peaks[1]
+
+
+def test_available_memory_is_what_the_system_says():
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 0 < available_memory(torch.device("cpu")) <= total
+
+
+def test_the_machines_speed_is_measured():
+    """One product of 2 · 512 · 8192 · 128 operations takes between a microsecond and ten seconds on anything."""
+    assert 1e8 < measured_flops(torch.device("cpu"), torch.float32) < 1e15
