@@ -6,6 +6,7 @@ import csv
 import datetime
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -48,4 +49,4 @@ def machine() -> str:
 def command() -> str:
     """How to run it again."""
     module = Path(sys.argv[0]).resolve().relative_to(RESULTS.parents[1]).with_suffix("")
-    return " ".join(["python -m", ".".join(module.parts), *sys.argv[1:]])
+    return shlex.join(["python", "-m", ".".join(module.parts), *sys.argv[1:]])

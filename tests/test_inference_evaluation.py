@@ -4,11 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from handmade import dataset, model
+import scipy.sparse as sp
+from handmade import dataset, model, servable
 
-from xclearn.data import LabelSet
+from xclearn.data import Dataset, LabelSet, Split
 from xclearn.errors import DataError
-from xclearn.inference import Predictor, evaluate
+from xclearn.inference import Model, Predictor, evaluate
+from xclearn.inference.components import Classifier
 from xclearn.inference.evaluation import label_counts, label_weights
 
 
@@ -67,3 +69,14 @@ def test_other_labels_are_refused():
         other = dataclasses.replace(data, labels=LabelSet(names))
         with pytest.raises(DataError, match="colours: the model and the data have different labels"):
             evaluate(Predictor(model()), other)
+
+
+def test_void_labels_take_no_place_in_the_list():
+    """The right label stands 101st; the first is void, so that it must be found among the first 100."""
+    n_labels = 102
+    weight, bias = np.zeros((n_labels, 3), np.float32), -np.arange(n_labels, dtype=np.float32)
+    labels = LabelSet([str(label) for label in range(n_labels)])
+    relevance = sp.csr_matrix((np.ones(1, np.float32), ([0], [100])), shape=(1, n_labels))
+    split = Split(["blue"], relevance, filter_pairs=np.array([[0, 0]]))
+    made = Model(servable(scorers=[Classifier("document", weight, bias)]), labels, {})
+    assert evaluate(Predictor(made), Dataset("long", split, labels, split)).values["R@100"] == 100

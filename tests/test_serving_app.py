@@ -15,7 +15,7 @@ from xclearn.inference import Predictor
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with served(model_folder(), "--max-texts", "100", "--max-characters", "1000") as running:
+    with served(model_folder(), "--max-texts", "101", "--max-characters", "1000") as running:
         yield running
         assert running.process.poll() is None, "the server ended by itself"
 
@@ -105,7 +105,7 @@ def test_the_model_tells_what_training_recorded(server: Server) -> None:
     found = server.ask("GET", "/model").content
     assert (found["n_labels"], found["about"]["algorithm"]) == (10, "one_vs_all")
     assert found["about"]["metrics"]["test"] == {"P@1": 91.5, "P@3": 33.25, "R@10": 100.0, "R@20": None}
-    assert found["limits"]["max_texts"] == 100
+    assert found["limits"]["max_texts"] == 101
 
 
 def test_probes_answer(server: Server) -> None:
@@ -181,6 +181,8 @@ def refused(server: Server, status: int, sentence: str, body: Any, path: str = "
         (b'{"text": "a", "k": 1' + 5000 * b"0" + b"}", "pars"),
         (b'{"text": "a", "threshold": "high"}', "threshold: "),
         (b'{"text": "a", "threshold": null}', "threshold: "),
+        (b'{"text": "a", "threshold": NaN}', "threshold: "),
+        (b'{"text": "a", "threshold": 1e999}', "threshold: "),
         (b'{"text": "a", "tresh": 1}', "tresh: extra inputs are not permitted"),
         (b'{"text": "a", "\\ud800": 1}', "body: "),
         (b'{"text": "a\\u0000b"}', "texts[0], character 1: the text holds a NUL or half a character"),
@@ -201,11 +203,13 @@ def test_what_cannot_be_read_is_told(server: Server, body: bytes, sentence: str)
 
 
 def test_too_many_texts_are_refused(server: Server) -> None:
-    sentence = "texts: too many texts in one request; got 10000; allowed: at most 100. Send them in several requests."
+    sentence = "texts: too many texts in one request; got 10000; allowed: at most 101. Send them in several requests."
     refused(server, 422, sentence, {"texts": 10_000 * ["a"]})
 
 
 def test_too_many_labels_are_refused(server: Server) -> None:
+    sentence = "k: too many labels in one answer; got 1000; allowed: at most 100,000 labels for all texts."
+    refused(server, 422, sentence, {"texts": 101 * ["a"], "k": 1000})
     refused(server, 422, "include, exclude: too many labels", {"text": "a", "exclude": 1001 * ["Dog"]})
     refused(server, 422, "labels: too many labels", {"text": "a", "labels": 1001 * ["Dog"]}, "/explain")
 

@@ -76,7 +76,7 @@ def run(predictor: Predictor, scenario) -> Metrics:
 
 def test_what_is_asked_while_a_prediction_runs_is_answered_together_and_as_if_alone(predictor: Predictor) -> None:
     questions = [([text], 1 + i % 3, NOTHING) for i, text in enumerate(TEXTS)]
-    questions += [(["a dog", "a cat"], 2, np.array([0])), ([], 1, NOTHING)]
+    questions += [(["a dog", "a cat"], 2, np.array([0]))]
 
     async def scenario(batcher: Batcher, thread: ThreadPoolExecutor) -> None:
         asked = await ask_all(batcher, thread, questions)

@@ -89,7 +89,7 @@ def test_a_token_guards_all_but_the_page_and_the_probes(tmp_path: Path) -> None:
     options = ("--token-file", str(tmp_path / "token"), "--cors-origin", "https://friend.example")
     with served(model_folder(), *options, XCLEARN_TOKEN="another-token-not-used") as server:
         question, right = {"text": "a dog", "k": 1}, {"Authorization": f"Bearer {TOKEN}"}
-        for path in ("/", "/healthz", "/readyz", "/page/page.js"):
+        for path in ("/", "/healthz", "/readyz", "/page/page.js", "/page/page.css", "/page/icon.svg"):
             assert server.ask("GET", path).status == 200
         for path in ("/model", "/labels", "/metrics", "/openapi.json"):
             assert (server.ask("GET", path).status, server.ask("GET", path, **right).status) == (401, 200)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from planted import N_LABELS, planted, relevant_first
+from quick import epochs_everywhere
 
 from xclearn import algorithms, config, load
 from xclearn.data import Dataset, Split
@@ -21,14 +22,9 @@ NAMES = algorithms.algorithm_names()
 K = 5
 
 
-def epoch_settings(name: str) -> list[str]:
-    """The settings that say how long each stage is trained."""
-    return [field.name for field in dataclasses.fields(algorithms.find(name)) if field.name.endswith("epochs")]
-
-
 def make(name: str, epochs: int = 30, **settings: object) -> Algorithm:
     """The algorithm with its defaults, but so many epochs a stage."""
-    return algorithms.find(name)(**dict.fromkeys(epoch_settings(name), epochs) | settings)
+    return algorithms.find(name)(**epochs_everywhere(name, epochs) | settings)
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from planted import planted
+from quick import epochs_everywhere
 
 from xclearn import algorithms, config
 
@@ -43,25 +44,33 @@ def train(run: Mapping[str, Any]) -> None:
     killer = Killer(run.get("kill"), out.with_suffix(".log"))
     sys.addaudithook(killer.audit)
     algorithm = config.build(algorithms.find(name), run["settings"], name)
-    algorithm.fit(planted(), device="cpu", checkpoint=run["checkpoint"], resume=run["resume"], callback=killer.event)
+    data, checkpoint = planted(train=5), run["checkpoint"]
+    algorithm.fit(data, device="cpu", checkpoint=checkpoint, resume=run["resume"], callback=killer.event)
     algorithm.save(out)
 
 
 def load_all(runs: Sequence[Mapping[str, Any]]) -> None:
     """A first fit loads much of torch; the forks then need not."""
     for name in {run["algorithm"] for run in runs}:
-        algorithms.find(name)().fit(planted(n_labels=2, train=1), device="cpu")
+        algorithms.find(name)(**epochs_everywhere(name, 1)).fit(planted(n_labels=2), device="cpu")
+
+
+def start(run: Mapping[str, Any]) -> int:
+    """The process id of a fork that trains."""
+    child = os.fork()
+    if child == 0:
+        train(run)
+        os._exit(0)
+    return child
 
 
 def main() -> None:
     runs, endings = json.loads(sys.stdin.read()), []
     load_all(runs)
-    for run in runs:
-        child = os.fork()
-        if child == 0:
-            train(run)
-            os._exit(0)
-        endings.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    at_once = os.cpu_count() or 1
+    for i in range(0, len(runs), at_once):
+        children = [start(run) for run in runs[i : i + at_once]]
+        endings += [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     print(json.dumps(endings))
 
 

@@ -23,13 +23,13 @@ def export_folder(folder: Path, out: Path, source: str, choice: Choice, force: b
             todo = "Give --data, or --force to export unmeasured."
             raise ConfigError("nothing to measure the loss on", where="--data", todo=todo)
         if len(forms) > 1:
-            raise ConfigError("nothing to choose a form by", where="--data", todo="Give --precision and --beam.")
-        save_model(Exporter.of(model, None).export(forms[0]), out)
+            raise ConfigError("nothing to choose a form by", where="--data", todo="Give --precision and --breadth.")
+        save_model(Exporter(model, None).export(forms[0]), out)
         say(f"model: {out} ({forms[0]}, not measured)")
         return
     data = load_dataset(source)
     say(f"measuring {len(forms)} forms on a hold-out of {data.name}")
-    exporter, held_out = Exporter.of(model, data), HoldOut.of(model, data)
+    exporter, held_out = Exporter(model, data), HoldOut.of(model, data)
     points = [held_out.measure(form, exporter.export(form)) for form in forms]
     chosen = choice.pick(points)
     _print_points(points, chosen)
@@ -46,7 +46,7 @@ def _with_measurement(model: Model, point: Measured) -> Model:
 
 def _print_points(points: Sequence[Measured], chosen: Measured) -> None:
     names = list(chosen.values)
-    title = ("", "precision", "beam", *names, *(f"lost {name}" for name in names), "same top 10", "p50 µs", "p99 µs")
+    title = ("", "precision", "breadth", *names, *(f"lost {name}" for name in names), "same top 10", "p50 µs", "p99 µs")
     print_table(title, [_row(point, point is chosen) for point in points])
 
 
@@ -54,7 +54,7 @@ def _row(point: Measured, is_chosen: bool) -> tuple[str, ...]:
     return (
         "→" if is_chosen else "",
         point.form.precision,
-        str(point.form.beam or "all"),
+        str(point.form.breadth or "all"),
         *(f"{value:.2f}" for value in point.values.values()),
         *(f"{value:.2f}" for value in point.lost.values()),
         f"{point.overlap:.1f} %",

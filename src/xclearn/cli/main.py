@@ -157,7 +157,9 @@ def export(
     data: Annotated[str, typer.Option(help="What the model was trained on: measures the loss, teaches clusters.")] = "",
     precision: Annotated[str, typer.Option(help="fp32, bf16 or int8.")] = "",
     int8: Annotated[bool, typer.Option("--int8", help="The same as --precision int8.")] = False,
-    beam: Annotated[int | None, typer.Option(help="Clusters whose labels are scored; 0: every label.")] = None,
+    breadth: Annotated[
+        int | None, typer.Option("--breadth", "--beam", help="Labels, or clusters, that are looked at; 0: every label.")
+    ] = None,
     target_p99_us: Annotated[float | None, typer.Option(help="The best form whose p99 is so many µs.")] = None,
     max_loss: Annotated[float | None, typer.Option(help="The fastest form that loses so many points of P@1.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write it whatever it loses, or without --data.")] = False,
@@ -166,15 +168,14 @@ def export(
     from xclearn.cli.exporting import export_folder
     from xclearn.inference.export import Choice
 
-    precisions = ("int8",) if int8 else (precision,) if precision else ()
-    choice = Choice(precisions, () if beam is None else (beam,), target_p99_us, max_loss)
+    choice = Choice("int8" if int8 else precision or None, breadth, target_p99_us, max_loss)
     export_folder(model, out, data, choice, force)
 
 
 @app.command()
 def serve(
     model: ModelPath,
-    host: Annotated[str, typer.Option(help="The address to listen on; other machines reach 0.0.0.0.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8080,
     workers: Annotated[int, typer.Option(help="Processes; they share one mapped model.")] = 1,
     token_file: Annotated[

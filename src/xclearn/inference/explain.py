@@ -42,6 +42,8 @@ class Explanation:
 
 def explain(predictor: Predictor, text: str, labels: np.ndarray) -> list[Explanation]:
     """One explanation for each of these labels (m,)."""
+    if not len(labels):
+        return []
     found = _linear_parts(predictor.model.servable)
     if found is None:
         return _without_each_word(predictor, text, labels)

@@ -1,4 +1,4 @@
-"""The forms that `xc export` writes, in NumPy: rows of 8, 16 or 32 bits, and a tree of clusters over the labels.
+"""The forms that `xc export` writes, in NumPy: rows of 8, 16 or 32 bits, an index of tokens, a tree of clusters.
 
 Rows that are read together stand together: those of a classifier by cluster, those of a level of the tree by their
 parent. This order stays inside; label ids go in and out. Knows nothing about how a form was chosen.
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import numpy as np
+import scipy.sparse as sp
 
 from xclearn.errors import ModelError
-from xclearn.inference.components import Candidates, Scorer, component
+from xclearn.inference.components import Candidates, Encoder, Scorer, component
 
 PRECISIONS = ("fp32", "bf16", "int8")
 _LANES = 32  # the width of a row is a multiple of it
@@ -99,11 +100,11 @@ class Level:
 
     def check(self, dim: int, n_children: int) -> None:
         """Refuse shapes that do not fit, and offsets that do not walk through the children."""
-        n = len(self.offsets) - 1
+        n = len(self.rows.bias)
         self.rows.check(dim, n, "a level")
-        walks = n > 0 and self.offsets[0] == 0 and self.offsets[-1] == n_children and (np.diff(self.offsets) >= 0).all()
-        if self.offsets.dtype != np.int64 or self.offsets.ndim != 1 or not walks or self.beam < 1:
-            raise ModelError("the offsets of a level do not walk through its children", allowed=f"0 … {n_children}")
+        check_offsets(self.offsets, n, n_children, "level")
+        if self.beam < 1:
+            raise ModelError("a level keeps no node", got=self.beam)
 
 
 @final
@@ -134,8 +135,71 @@ class ClusterIndex(Candidates):
         n_children = n_labels
         for level in reversed(self.levels):
             level.check(dims[self.vector], n_children)
-            n_children = len(level.offsets) - 1
-        _check_labels(self.labels, n_labels, "cluster_index")
+            n_children = len(level.rows.bias)
+        check_labels(self.labels, n_labels, n_labels, "cluster_index")
+
+
+@final
+@component("features.v1")
+@dataclass(frozen=True)
+class Features(Encoder):
+    """The features themselves as the vector, for candidates that read tokens."""
+
+    n_features: int
+
+    @property
+    def dim(self) -> int:  # type: ignore[override]
+        return self.n_features
+
+    def encode(self, features: sp.csr_matrix | np.ndarray) -> Any:
+        return features
+
+    def check(self) -> None:
+        """Has no tensors."""
+
+
+@final
+@component("token_index.v1")
+@dataclass(frozen=True)
+class TokenIndex(Candidates):
+    """The labels that go best with the tokens of a text, by the sum of their weights there; and some always."""
+
+    vector: str  # the encoder that passes the tokens on
+    offsets: np.ndarray  # (V + 1,) int64 where the postings of each token start
+    labels: np.ndarray  # (p,) int32 label ids, the heaviest of a token first
+    weights: np.ndarray  # (p,) float32
+    always: np.ndarray  # (a,) int32 label ids
+    tokens: int  # of a text that are looked up, the heaviest
+    postings: int  # of a token that are read
+    shortlist: int  # labels kept, those of `always` among them
+
+    def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """All candidates have logit +∞: to be one says nothing more."""
+        found = [self._shortlist(row.indices, row.data) for row in sp.csr_matrix(vectors[self.vector])]
+        ids = np.full((len(found), max(map(len, found), default=0)), -1, dtype=np.int64)
+        for row, own in zip(ids, found, strict=True):
+            row[: len(own)] = own
+        return ids, np.full(ids.shape, np.inf, dtype=np.float32)
+
+    def _shortlist(self, tokens: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        heaviest = np.sort(np.lexsort((tokens, -weights))[: self.tokens])
+        starts = self.offsets[tokens[heaviest]]
+        sizes = np.minimum(self.offsets[tokens[heaviest] + 1] - starts, self.postings)
+        places = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        labels, member = np.unique(np.concatenate([self.always, self.labels[places]]), return_inverse=True)
+        sums = np.zeros(len(labels), dtype=np.float32)
+        added = np.repeat(weights[heaviest], sizes) * self.weights[places]
+        np.add.at(sums, member, np.concatenate([np.full(len(self.always), np.inf, dtype=np.float32), added]))
+        return labels[np.lexsort((labels, -sums))[: self.shortlist]]
+
+    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
+        if self.vector not in dims or min(self.tokens, self.postings, self.shortlist) < 1:
+            raise ModelError("the index reads tokens that no encoder passes on, or keeps none", got=self.vector)
+        check_offsets(self.offsets, dims[self.vector], len(self.labels), "token_index")
+        check_labels(self.labels, len(self.labels), n_labels, "token_index")
+        check_labels(self.always, len(self.always), n_labels, "token_index")
+        if self.weights.dtype != np.float32 or self.weights.shape != self.labels.shape:
+            raise ModelError("token_index.weights do not fit its labels", got=self.weights.shape)
 
 
 @final
@@ -166,13 +230,21 @@ class RowClassifier(Scorer):
 
     def check(self, dim: int) -> None:
         self.rows.check(dim, self.n_labels, "row_classifier")
-        _check_labels(self.labels, self.n_labels, "row_classifier")
+        check_labels(self.labels, self.n_labels, self.n_labels, "row_classifier")
 
 
-def _check_labels(labels: np.ndarray, n_labels: int, name: str) -> None:
+def check_labels(labels: np.ndarray, size: int, n_labels: int, name: str) -> None:
     """Ids outside the labels would be read from outside the model; the file's hash guards against the rest."""
-    if labels.dtype != np.int32 or labels.shape != (n_labels,) or labels.min() < 0 or labels.max() >= n_labels:
-        raise ModelError(f"{name}.labels are not label ids", got=labels.shape, allowed=f"({n_labels},) int32")
+    inside = labels.dtype == np.int32 and (size == 0 or (labels.min() >= 0 and labels.max() < n_labels))
+    if not inside or labels.shape != (size,):
+        raise ModelError(f"{name}.labels are not label ids", got=labels.shape, allowed=f"({size},) int32")
+
+
+def check_offsets(offsets: np.ndarray, n: int, end: int, name: str) -> None:
+    """Refuse offsets that do not walk from 0 to `end` in n steps."""
+    fits = offsets.dtype == np.int64 and offsets.shape == (n + 1,) and n > 0
+    if not fits or offsets[0] != 0 or offsets[-1] != end or (np.diff(offsets) < 0).any():
+        raise ModelError(f"{name}.offsets do not walk through it", got=offsets.shape, allowed=f"0 … {end} in {n} steps")
 
 
 def _bfloat16(values: np.ndarray) -> np.ndarray:

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
+import scipy.sparse as sp
 
 from xclearn import kernels
-from xclearn.data.dataset import Documents, n_documents
+from xclearn.data.dataset import NO_PAIRS, Documents
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, ModelError
 from xclearn.inference.components import (
@@ -30,14 +31,15 @@ from xclearn.inference.components import (
     Scorer,
     Sigmoid,
 )
-from xclearn.inference.exported import ClusterIndex, RowClassifier, Rows
-from xclearn.inference.servable import Servable
+from xclearn.inference.exported import ClusterIndex, Features, RowClassifier, Rows, TokenIndex
+from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.tensors import StringTable
 from xclearn.text.documents import TEXTS, require
 from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser, WordPieceVectoriser
 from xclearn.text.weighting import _DAMPED
 
-_KNOWN = (Bag, Relu, Residual, GatedBlock, AllLabels, ClusterBeam, ClusterIndex, Classifier, RowClassifier, Sigmoid)
+_ENCODERS, _LAYERS = (Bag, Features), (Relu, Residual, GatedBlock)
+_CANDIDATES, _SCORERS = (AllLabels, ClusterBeam, ClusterIndex, TokenIndex), (Classifier, RowClassifier)
 _NO_ROWS = np.empty(0, dtype=np.int32)
 _NO_PAIRS = (np.empty(0, dtype=np.int64), _NO_ROWS)
 
@@ -46,25 +48,34 @@ _NO_PAIRS = (np.empty(0, dtype=np.int64), _NO_ROWS)
 class NativePredictor:
     """Predicts what its servable predicts."""
 
-    def __init__(self, core: Any, servable: Servable) -> None:
-        self._core, self._servable = core, servable
-        self._reads_texts = isinstance(servable.vectoriser, TfidfVectoriser)
+    def __init__(self, core: Any, servable: Servable, n_threads: int | None) -> None:
+        self._core, self._n_threads = core, n_threads
+        self.vectoriser, self.n_labels = servable.vectoriser, servable.n_labels
 
-    def predict(self, documents: Documents, k: int, exclude: np.ndarray, n_threads: int | None = None) -> TopK:
-        """As `Servable.predict`; several documents are shared among the threads, by default one for each core."""
-        if k < 1:
-            raise ConfigError("k must be at least 1", where="k", got=k)
-        n, width = n_documents(documents), min(k, self._servable.n_labels)
-        found = TopK(np.empty((n, width), dtype=np.int64), np.empty((n, width), dtype=np.float32))
-        threads = 1 if n < 2 else n_threads or _n_cores()
-        excluded = _by_row(exclude, n) if len(exclude) else _NO_PAIRS
-        if self._reads_texts:
-            self._core.predict_texts(list(require(documents, TEXTS)), *excluded, threads, *found)
-        else:
-            rows = self._servable.vectoriser.transform(documents)
-            indptr, indices = rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
-            self._core.predict_rows(indptr, indices, rows.data, *excluded, threads, *found)
+    def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
+        """As `Servable.predict`; several documents are shared among the threads."""
+        if not isinstance(self.vectoriser, TfidfVectoriser):
+            return self.rank(self.vectoriser.transform(documents), k, exclude)
+        texts = list(require(documents, TEXTS))
+        found, excluded, threads = self._prepare(len(texts), k, exclude)
+        self._core.predict_texts(texts, *excluded, threads, *found)
         return found
+
+    def rank(self, features: sp.csr_matrix, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
+        """As `Servable.rank`."""
+        found, excluded, threads = self._prepare(features.shape[0], k, exclude)
+        indptr, indices = features.indptr.astype(np.int64), features.indices.astype(np.int32)
+        self._core.predict_rows(indptr, indices, features.data, *excluded, threads, *found)
+        return found
+
+    def _prepare(self, n: int, k: int, exclude: np.ndarray) -> tuple[TopK, tuple[np.ndarray, np.ndarray], int]:
+        """Where the answers go, the excluded pairs, and the number of threads."""
+        if not isinstance(k, int | np.integer) or k < 1:
+            raise ConfigError("k must be at least 1", where="k", got=k)
+        shape = (n, min(k, self.n_labels))
+        excluded = _by_row(exclude, n) if len(exclude) else _NO_PAIRS
+        threads = 1 if n < 2 else self._n_threads or _n_cores()
+        return TopK(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32)), excluded, threads
 
     def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """To the bit what the vectoriser's `transform_one` gives."""
@@ -72,8 +83,13 @@ class NativePredictor:
         return np.array(ids, dtype=np.int32), np.array(weights, dtype=np.float32)
 
 
-def native_predictor(servable: Servable) -> NativePredictor | None:
-    """The native form of a servable; None where there is none."""
+def native_predictor(
+    servable: Servable | Ensemble, n_threads: int | None = None
+) -> NativePredictor | Ensemble | None:
+    """The native form of a servable; None where there is none. By default a thread for each core."""
+    if isinstance(servable, Ensemble):
+        members: list[Any] = [native_predictor(member, n_threads) for member in servable.members]
+        return None if None in members else Ensemble(members)
     if kernels.BACKEND != "native" or not _is_known(servable):
         return None
     from xclearn.kernels import _native
@@ -84,12 +100,12 @@ def native_predictor(servable: Servable) -> NativePredictor | None:
         pieces = isinstance(servable.vectoriser, WordPieceVectoriser)
         damped = _DAMPED if state["sublinear"] else np.empty(0)
         core.set_text(state["tokens"], pieces, state["idf"], damped, state["normalise"])
-    for encoder in servable.encoders.values():
-        assert isinstance(encoder, Bag)
-        core.add_encoder(_float32(encoder.token_embeddings))
-        for layer in encoder.layers:
+    bags = {name: encoder for name, encoder in servable.encoders.items() if isinstance(encoder, Bag)}
+    for bag in bags.values():
+        core.add_encoder(_float32(bag.token_embeddings))
+        for layer in bag.layers:
             _add_layer(core, layer)
-    place = {name: i for i, name in enumerate(servable.encoders)}
+    place = {name: i for i, name in enumerate(bags)}
     labels = _add_candidates(core, servable.candidates, servable.scorers, place)
     if labels is not None:
         core.set_labels(labels)
@@ -98,7 +114,7 @@ def native_predictor(servable: Servable) -> NativePredictor | None:
         core.add_scorer(place[scorer.vector], rows, _rows_by_position(labels, own))
     if isinstance(servable.fusion, Product):
         core.set_product()
-    return NativePredictor(core, servable)
+    return NativePredictor(core, servable, n_threads)
 
 
 def strings_at(table: Sequence[str], ids: np.ndarray) -> list[str]:
@@ -114,11 +130,21 @@ def strings_at(table: Sequence[str], ids: np.ndarray) -> list[str]:
 
 
 def _is_known(servable: Servable) -> bool:
-    layers = [layer for each in servable.encoders.values() for layer in (each.layers if isinstance(each, Bag) else [])]
-    parts = [*servable.encoders.values(), *layers, servable.candidates, *servable.scorers]
-    fused = isinstance(servable.fusion, Product) or (type(servable.fusion) is Sigmoid and len(servable.scorers) == 1)
-    vectoriser = isinstance(servable.vectoriser, TfidfVectoriser | SparseVectoriser)
-    return vectoriser and fused and all(isinstance(part, _KNOWN) for part in parts)
+    bags = {name: encoder for name, encoder in servable.encoders.items() if isinstance(encoder, Bag)}
+    layers = [layer for bag in bags.values() for layer in bag.layers]
+    reads = [scorer.vector for scorer in servable.scorers]
+    if isinstance(servable.candidates, ClusterBeam | ClusterIndex):
+        reads.append(servable.candidates.vector)
+    fused = isinstance(servable.fusion, Product) or (isinstance(servable.fusion, Sigmoid) and len(servable.scorers) == 1)
+    return (
+        fused
+        and isinstance(servable.vectoriser, TfidfVectoriser | SparseVectoriser)
+        and isinstance(servable.candidates, _CANDIDATES)
+        and all(isinstance(encoder, _ENCODERS) for encoder in servable.encoders.values())
+        and all(isinstance(layer, _LAYERS) for layer in layers)
+        and all(isinstance(scorer, _SCORERS) for scorer in servable.scorers)
+        and all(name in bags for name in reads)
+    )
 
 
 def _add_layer(core: Any, layer: Layer) -> None:
@@ -138,6 +164,11 @@ def _add_candidates(
         for level in candidates.levels:
             core.add_level(place[candidates.vector], _parts(level.rows), level.offsets, level.beam)
         return candidates.labels
+    if isinstance(candidates, TokenIndex):
+        index = candidates
+        arrays = (index.offsets, index.labels, index.weights, index.always)
+        core.set_index(*arrays, index.tokens, index.postings, index.shortlist)
+        return None
     if isinstance(candidates, ClusterBeam):
         rows = _exact_parts(candidates.weight, candidates.bias)
         core.add_level(place[candidates.vector], rows, _as(candidates.offsets, np.int64), candidates.beam)
@@ -157,7 +188,7 @@ def _rows_by_position(labels: np.ndarray | None, own: np.ndarray | None) -> np.n
     """The row (L,) int32 that scores the label at each position; empty where that is the position itself."""
     if own is None:
         return _NO_ROWS if labels is None else labels
-    if labels is not None and np.array_equal(labels, own):
+    if np.array_equal(own, np.arange(len(own)) if labels is None else labels):
         return _NO_ROWS
     row_of_label = np.argsort(own).astype(np.int32)
     return row_of_label if labels is None else row_of_label[labels]

@@ -14,6 +14,7 @@ from xclearn.data.dataset import NO_PAIRS, Documents, LabelSet
 from xclearn.data.topk import TopK
 from xclearn.inference.folder import Model, load_model
 from xclearn.inference.native import NativePredictor, native_predictor, strings_at
+from xclearn.inference.servable import Ensemble, Servable
 
 
 class Suggestion(NamedTuple):
@@ -35,7 +36,9 @@ class Predictor:
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True, n_threads: int | None = None) -> Predictor:
         """Read a model folder; `verify=False` skips the hash of every byte and loads in milliseconds."""
-        return cls(load_model(folder, verify=verify), n_threads)
+        predictor = cls(load_model(folder, verify=verify), n_threads)
+        _ = predictor._answers  # the first text is not to wait for it
+        return predictor
 
     @property
     def labels(self) -> LabelSet:
@@ -46,15 +49,13 @@ class Predictor:
         return self.model.about
 
     @cached_property
-    def native(self) -> NativePredictor | None:
-        """What answers where the native core knows every part of the model; else the servable does, in NumPy."""
-        return native_predictor(self.model.servable)
+    def _answers(self) -> NativePredictor | Servable | Ensemble:
+        """The native core where it knows every part of the model; else the servable, in NumPy."""
+        return native_predictor(self.model.servable, self.n_threads) or self.model.servable
 
     def predict(self, documents: Documents, k: int = 5, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """The k best labels of each document: ids, scores (n, k); `exclude` holds (row, label) pairs to leave out."""
-        if self.native is None:
-            return self.model.servable.predict(documents, k, exclude)
-        return self.native.predict(documents, k, exclude, self.n_threads)
+        return self._answers.predict(documents, k, exclude)
 
     def suggest(self, texts: Sequence[str], k: int = 5) -> list[list[Suggestion]]:
         """The same with label names: one list a text, best first."""

@@ -39,6 +39,7 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mappi
         contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
         try:
             save_file(contiguous, temporary, metadata=dict(metadata or {}))
+            temporary.chmod(0o644)  # it comes out readable for its owner alone: a server is another user
         except SafetensorError as error:  # a full disk, mostly
             raise OSError(str(error)) from error
 

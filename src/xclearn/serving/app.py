@@ -8,12 +8,11 @@ from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, PlainTextResponse, Response
-from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from xclearn._version import __version__
-from xclearn.errors import ConfigError, XclearnError
+from xclearn.errors import ConfigError, DataError, XclearnError
 from xclearn.serving.gate import PAGE, Guard, Record, json_response, refuse
 from xclearn.serving.live import Live
 from xclearn.serving.metrics import Metrics
@@ -30,6 +29,12 @@ from xclearn.serving.schemas import (
 from xclearn.serving.settings import Settings
 
 _FILES = Path(__file__).parent / "page"
+_PAGE_FILES = {
+    "index.html": "text/html",
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
 _MOST_FOUND = 100  # labels of one search
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorReply} for status in (400, 401, 404, 405, 408, 413, 422, 503)
@@ -38,6 +43,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-cache",  # or a browser would mix the files of two versions
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
@@ -79,7 +85,7 @@ def _add_questions(app: FastAPI, live: Live, settings: Settings) -> None:
         texts = [asked.text] if asked.text is not None else asked.texts or []
         request.state.texts = len(texts)  # for the log
         limits.check_texts(texts)
-        limits.check_k(asked.k)
+        limits.check_k(asked.k, len(texts))
         limits.check_names([*(asked.include or []), *asked.exclude], "include, exclude")
         found = await live.now.predict(texts, asked.k, asked.include, asked.exclude) if texts else []
         kept = [[one for one in row if one["score"] >= asked.threshold] for row in found]
@@ -126,15 +132,20 @@ def _add_probes(app: FastAPI, live: Live, metrics: Metrics) -> None:
 
 
 def _add_page(app: FastAPI) -> None:
-    @app.get("/", include_in_schema=False)
-    async def page() -> FileResponse:
-        return FileResponse(_FILES / "index.html", headers=_PAGE_HEADERS)
+    @app.get(PAGE + "{name}", include_in_schema=False)
+    async def page(name: str) -> FileResponse:
+        if name not in _PAGE_FILES:
+            raise HTTPException(404)
+        return FileResponse(_FILES / name, headers=_PAGE_HEADERS, media_type=_PAGE_FILES[name])
 
-    app.mount(PAGE, StaticFiles(directory=_FILES))
+    @app.get("/", include_in_schema=False)
+    async def index() -> FileResponse:
+        return await page("index.html")
 
 
 def _add_refusals(app: FastAPI) -> None:
-    @app.exception_handler(XclearnError)
+    @app.exception_handler(ConfigError)
+    @app.exception_handler(DataError)
     async def refused(_: Request, error: XclearnError) -> Response:
         return refuse(422, error)
 

@@ -1,12 +1,14 @@
 """Micro-batching: what is asked while a prediction runs is answered together by the next one.
 
 An idle server predicts at once, so nothing waits for company; a busy one predicts more texts a call. Predictions run in
-a thread, so that the event loop stays free. Knows nothing about HTTP.
+a thread, so that the event loop stays free, unless they take less time than going there and back would be worth. Knows
+nothing about HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from typing import Any, final
 
 import numpy as np
 
+from xclearn.data.dataset import NO_PAIRS
 from xclearn.data.topk import TopK
 from xclearn.inference.predictor import Predictor
 from xclearn.serving.metrics import BATCH, PREDICTION, Metrics
@@ -23,6 +26,7 @@ from xclearn.serving.metrics import BATCH, PREDICTION, Metrics
 Answers = list[list[dict[str, Any]]]  # one list a text of {"label": …, "score": …}, best first
 
 _MOST_TEXTS = 64  # joined into one call; a larger question is a call of its own
+_QUICK = 0.0005  # seconds that the event loop may be kept waiting
 
 
 @final
@@ -42,6 +46,7 @@ class Batcher:
         self._predictor, self._thread, self._metrics = predictor, thread, metrics
         self._waiting: deque[_Question] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._seconds_per_text = math.inf  # of the last call
 
     async def ask(self, texts: list[str], k: int, exclude: np.ndarray) -> Answers:
         """The k best labels of each text, without the excluded ones."""
@@ -55,7 +60,7 @@ class Batcher:
         """Answer until nobody waits."""
         while batch := self._next():
             try:
-                answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._predict, batch)
+                answers = await self._answer(batch)
             except Exception as error:  # those who asked get it; the queue goes on
                 for question in batch:
                     if not question.answer.done():
@@ -65,6 +70,11 @@ class Batcher:
                 if not question.answer.done():  # else whoever asked has gone
                     question.answer.set_result(answer)
         self._task = None
+
+    async def _answer(self, batch: list[_Question]) -> list[Answers]:
+        if self._seconds_per_text * sum(len(question.texts) for question in batch) < _QUICK:
+            return self._predict(batch)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._predict, batch)
 
     def _next(self) -> list[_Question]:
         """The questions that wait longest, as many as fit into a call."""
@@ -81,7 +91,9 @@ class Batcher:
         texts = [text for question in batch for text in question.texts]
         started = time.perf_counter()
         found = self._predictor.predict(texts, max(question.k for question in batch), _pairs(batch))
-        self._metrics.observe(PREDICTION, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self._seconds_per_text = seconds / len(texts)
+        self._metrics.observe(PREDICTION, seconds)
         self._metrics.observe(BATCH, len(texts))
         answers, row = [], 0
         for question in batch:
@@ -101,6 +113,8 @@ def name_labels(found: TopK, names: Sequence[str]) -> Answers:
 
 def _pairs(batch: list[_Question]) -> np.ndarray:
     """The (row, label) pairs (m, 2) that are not to be predicted."""
+    if not any(len(question.exclude) for question in batch):
+        return NO_PAIRS
     labels = [question.exclude for question in batch for _ in question.texts]  # one array a row
     rows = np.repeat(np.arange(len(labels)), [len(row) for row in labels])
     return np.column_stack([rows, np.concatenate(labels)])

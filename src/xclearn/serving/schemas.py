@@ -17,7 +17,7 @@ class PredictRequest(BaseModel):
     text: str | None = Field(None, description="One text; or else `texts`.")
     texts: list[str] | None = Field(None, description="Several texts, answered in their order.")
     k: int = Field(5, description="Labels per text; fewer come when fewer pass the other conditions.")
-    threshold: float = Field(0.0, description="Labels with a lower score are left out.")
+    threshold: float = Field(0.0, allow_inf_nan=False, description="Labels with a lower score are left out.")
     include: list[str] | None = Field(None, description="If given, only these labels are considered.")
     exclude: list[str] = Field([], description="Labels that are never wanted.")
 

@@ -46,7 +46,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
     predictor = load_verified(settings)
     seconds = time.perf_counter() - started
     say(f"verified: every byte of {settings.folder} hashed in {seconds:.2f} s, {len(predictor.labels):,} labels")
-    say(f"serving: {_address(listener)} with {settings.workers} worker(s); the page is at the same address")
+    say(f"serving: {_address(listener)} (process {os.getpid()}, workers: {settings.workers})")
     values = _SPAWN.RawArray("d", settings.workers * N_VALUES)
     if settings.workers == 1:
         _work(settings, listener, values, 0, predictor)

@@ -23,6 +23,7 @@ class Limits:
     max_texts: int = 1000  # in one request
     max_characters: int = 20_000  # of one text
     max_k: int = 1000  # labels per text
+    max_answer: int = 100_000  # labels for all texts together
     max_names: int = 1000  # labels named in a request
     timeout: float = 30.0  # seconds from the request's first byte to its answer
 
@@ -41,10 +42,13 @@ class Limits:
                 what = "the text holds a NUL or half a character"
                 raise DataError(what, where=f"texts[{row}], character {found.start()}", got=found.group())
 
-    def check_k(self, k: int) -> None:
-        """Refuse a number of labels that makes no sense."""
+    def check_k(self, k: int, n_texts: int) -> None:
+        """Refuse a number of labels that makes no sense, or an answer that would be too long."""
         if not 1 <= k <= self.max_k:
             raise ConfigError("out of range", where="k", got=k, allowed=f"1 to {self.max_k:,}")
+        if k * n_texts > self.max_answer:
+            allowed, todo = f"at most {self.max_answer:,} labels for all texts", "Ask in several requests."
+            raise ConfigError("too many labels in one answer", where="k", got=k, allowed=allowed, todo=todo)
 
     def check_names(self, names: Sequence[str], where: str) -> None:
         """Refuse too many names of labels."""

@@ -1,4 +1,4 @@
-// The predictor: tokens, weights, vector, clusters, label scores, the k best.
+// The predictor: tokens, weights, vector, candidates, label scores, the k best.
 //
 // Sums of floats are taken in a fixed number of lanes and without fused multiply-adds, sums of int8 rows in integers:
 // every processor variant gives the same bits. What is read from memory decides the time, so rows that are read together
@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "parallel.h"
 
@@ -20,7 +21,7 @@ constexpr int64_t LONGEST_WORD = 100;      // code points; a longer one has no p
 constexpr int64_t TEXTS_AT_ONCE = 16;      // share each block of rows when every label is scored
 constexpr int64_t BLOCK_BYTES = 16 << 10;  // of rows that stay in the first-level cache meanwhile
 constexpr int64_t FETCH_BYTES = 32 << 10;  // at most, ahead of use
-constexpr size_t ROWS_AHEAD = 4;           // of token embeddings
+constexpr int64_t ROWS_AHEAD = 8;          // of those that stand apart
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 constexpr float LOWEST = std::numeric_limits<float>::lowest();
 const std::string NO_MARK, CONTINUES = "##";
@@ -158,6 +159,14 @@ struct Query {
     }
 };
 
+// Brings memory that is about to be read into the second-level cache.
+inline __attribute__((always_inline)) void fetch(const void* start, int64_t bytes) {
+#if defined(__GNUC__)
+    const char* byte = static_cast<const char*>(start);
+    for (const char* end = byte + std::min(bytes, FETCH_BYTES); byte < end; byte += 64) __builtin_prefetch(byte, 0, 2);
+#endif
+}
+
 inline float widen(float value) { return value; }
 
 inline float widen(uint16_t bfloat16) {
@@ -184,23 +193,35 @@ inline __attribute__((always_inline)) float dot(const T* row, int64_t width, con
     return lanes[0];
 }
 
-XCLEARN_CLONES void score_float32(const float* rows, int64_t width, const float* bias, int64_t n, const float* values,
-                                  const float* tail, float* out) {
-    for (int64_t i = 0; i < n; ++i) out[i] = dot(rows + i * width, width, values, tail) + bias[i];
+// Row i is number i, or number `at[i]`; rows that stand apart are fetched ahead.
+template <class T>
+inline __attribute__((always_inline)) const T* row_at(const T* rows, int64_t width, const int32_t* at, int64_t i,
+                                                      int64_t n) {
+    if (!at) return rows + i * width;
+    if (i + ROWS_AHEAD < n) fetch(rows + at[i + ROWS_AHEAD] * width, width * sizeof(T));
+    return rows + at[i] * width;
 }
 
-XCLEARN_CLONES void score_bfloat16(const uint16_t* rows, int64_t width, const float* bias, int64_t n,
+XCLEARN_CLONES void score_float32(const float* rows, int64_t width, const float* bias, const int32_t* at, int64_t n,
+                                  const float* values, const float* tail, float* out) {
+    for (int64_t i = 0; i < n; ++i)
+        out[i] = dot(row_at(rows, width, at, i, n), width, values, tail) + bias[at ? at[i] : i];
+}
+
+XCLEARN_CLONES void score_bfloat16(const uint16_t* rows, int64_t width, const float* bias, const int32_t* at, int64_t n,
                                    const float* values, const float* tail, float* out) {
-    for (int64_t i = 0; i < n; ++i) out[i] = dot(rows + i * width, width, values, tail) + bias[i];
+    for (int64_t i = 0; i < n; ++i)
+        out[i] = dot(row_at(rows, width, at, i, n), width, values, tail) + bias[at ? at[i] : i];
 }
 
-XCLEARN_CLONES void score_int8(const int8_t* rows, int64_t width, const float* scale, const float* bias, int64_t n,
-                               const int16_t* steps, float step, float* out) {
+XCLEARN_CLONES void score_int8(const int8_t* rows, int64_t width, const float* scale, const float* bias,
+                               const int32_t* at, int64_t n, const int16_t* steps, float step, float* out) {
     for (int64_t i = 0; i < n; ++i) {
-        const int8_t* row = rows + i * width;
+        const int8_t* row = row_at(rows, width, at, i, n);
         int32_t sum = 0;
         for (int64_t j = 0; j < width; ++j) sum += static_cast<int32_t>(row[j]) * steps[j];
-        out[i] = static_cast<float>(sum) * (scale[i] * step) + bias[i];
+        const int64_t number = at ? at[i] : i;
+        out[i] = static_cast<float>(sum) * (scale[number] * step) + bias[number];
     }
 }
 
@@ -208,31 +229,23 @@ XCLEARN_CLONES void add_scaled(const float* row, float weight, int64_t n, float*
     for (int64_t j = 0; j < n; ++j) sum[j] += weight * row[j];
 }
 
-// The scores of rows begin .. end.
-void score(const Rows& rows, const Query& query, int64_t begin, int64_t end, float* out) {
-    const int64_t first = begin * rows.width, n = end - begin;
+// The scores of n rows: those from `begin` on, or those numbered in `at`.
+void score(const Rows& rows, const Query& query, int64_t begin, const int32_t* at, int64_t n, float* out) {
+    const int64_t first = begin * rows.width;
     const float* bias = rows.bias + begin;
     if (rows.precision == Precision::int8)
-        score_int8(static_cast<const int8_t*>(rows.values) + first, rows.width, rows.scale + begin, bias, n,
+        score_int8(static_cast<const int8_t*>(rows.values) + first, rows.width, rows.scale + begin, bias, at, n,
                    query.steps.data(), query.scale, out);
     else if (rows.precision == Precision::bfloat16)
-        score_bfloat16(static_cast<const uint16_t*>(rows.values) + first, rows.width, bias, n, query.values.data(),
+        score_bfloat16(static_cast<const uint16_t*>(rows.values) + first, rows.width, bias, at, n, query.values.data(),
                        query.tail, out);
     else
-        score_float32(static_cast<const float*>(rows.values) + first, rows.width, bias, n, query.values.data(),
+        score_float32(static_cast<const float*>(rows.values) + first, rows.width, bias, at, n, query.values.data(),
                       query.tail, out);
 }
 
 int64_t row_bytes(const Rows& rows) {
     return rows.width * (rows.precision == Precision::int8 ? 1 : rows.precision == Precision::bfloat16 ? 2 : 4);
-}
-
-// Brings memory that is about to be read into the second-level cache.
-void fetch(const void* start, int64_t bytes) {
-#if defined(__GNUC__)
-    const char* byte = static_cast<const char*>(start);
-    for (const char* end = byte + std::min(bytes, FETCH_BYTES); byte < end; byte += 64) __builtin_prefetch(byte, 0, 2);
-#endif
 }
 
 void fetch(const Rows& rows, int64_t begin, int64_t end) {
@@ -248,7 +261,7 @@ void apply(const Layer& layer, std::vector<float>& vector, Query& query) {
         return;
     }
     query.set(inner);
-    score(layer.rows, query, 0, layer.rows.n, inner.data());
+    score(layer.rows, query, 0, nullptr, layer.rows.n, inner.data());
     for (size_t j = 0; j < vector.size(); ++j)
         vector[j] = layer.kind == Layer::Kind::residual
                         ? vector[j] + std::max(inner[j], 0.0f)
@@ -257,10 +270,11 @@ void apply(const Layer& layer, std::vector<float>& vector, Query& query) {
 
 void encode(const Encoder& encoder, const Bag& bag, Query& query) {
     std::vector<float> vector(encoder.dim);
-    const auto row = [&](size_t i) { return encoder.embeddings + bag.ids[i] * encoder.dim; };
-    for (size_t i = 0; i < bag.ids.size() + ROWS_AHEAD; ++i) {
-        if (i < bag.ids.size()) fetch(row(i), encoder.dim * sizeof(float));
-        if (i >= ROWS_AHEAD) add_scaled(row(i - ROWS_AHEAD), bag.weights[i - ROWS_AHEAD], encoder.dim, vector.data());
+    const auto n = static_cast<int64_t>(bag.ids.size());
+    const auto row = [&](int64_t i) { return encoder.embeddings + bag.ids[i] * encoder.dim; };
+    for (int64_t i = -ROWS_AHEAD; i < n; ++i) {
+        if (i + ROWS_AHEAD < n) fetch(row(i + ROWS_AHEAD), encoder.dim * sizeof(float));
+        if (i >= 0) add_scaled(row(i), bag.weights[i], encoder.dim, vector.data());
     }
     for (const Layer& layer : encoder.layers) apply(layer, vector, query);
     query.set(vector);
@@ -310,6 +324,76 @@ class Best {
     std::vector<Entry> heap_;  // the worst in front
 };
 
+// Labels and the sum of what is added to each.
+class Sums {
+  public:
+    explicit Sums(int64_t most) {
+        size_t size = 16;
+        while (size < 2 * static_cast<size_t>(most)) size *= 2;
+        slots_.assign(size, -1);
+        entries_.reserve(most);
+    }
+
+    void add(int32_t label, float value) {
+        const size_t mask = slots_.size() - 1;
+        size_t place = (static_cast<uint32_t>(label) * 0x9E3779B1u >> 7) & mask;
+        while (slots_[place] >= 0 && entries_[slots_[place]].label != label) place = (place + 1) & mask;
+        if (slots_[place] < 0) {
+            slots_[place] = static_cast<int32_t>(entries_.size());
+            entries_.push_back({0, label});
+        }
+        entries_[slots_[place]].key += value;
+    }
+
+    // The labels of the `most` largest sums.
+    std::vector<int32_t> largest(int64_t most) {
+        if (static_cast<int64_t>(entries_.size()) > most)
+            std::nth_element(entries_.begin(), entries_.begin() + most, entries_.end(), better);
+        std::vector<int32_t> labels(std::min<int64_t>(most, entries_.size()));
+        for (size_t i = 0; i < labels.size(); ++i) labels[i] = entries_[i].label;
+        return labels;
+    }
+
+  private:
+    std::vector<int32_t> slots_;  // where the entry of a label is; −1: nowhere
+    std::vector<Entry> entries_;
+};
+
+// The tokens of a text that are looked up: the heaviest, in the order of the bag.
+std::vector<int32_t> heaviest(const Bag& bag, int64_t most) {
+    std::vector<int32_t> places(bag.ids.size());
+    std::iota(places.begin(), places.end(), 0);
+    if (static_cast<int64_t>(places.size()) <= most) return places;
+    std::nth_element(places.begin(), places.begin() + most, places.end(), [&](int32_t a, int32_t b) {
+        return better({bag.weights[a], a}, {bag.weights[b], b});
+    });
+    places.resize(most);
+    std::sort(places.begin(), places.end());
+    return places;
+}
+
+std::vector<int32_t> shortlist(const TokenIndex& index, const Bag& bag) {
+    const std::vector<int32_t> places = heaviest(bag, index.tokens);
+    const auto n_postings = [&](int32_t token) {
+        return std::min(index.postings, index.offsets[token + 1] - index.offsets[token]);
+    };
+    int64_t most = index.n_always;
+    for (const int32_t place : places) {
+        const int32_t token = bag.ids[place];
+        most += n_postings(token);
+        fetch(index.labels + index.offsets[token], n_postings(token) * sizeof(int32_t));
+        fetch(index.weights + index.offsets[token], n_postings(token) * sizeof(float));
+    }
+    Sums sums(most);
+    for (int64_t i = 0; i < index.n_always; ++i) sums.add(index.always[i], std::numeric_limits<float>::infinity());
+    for (const int32_t place : places) {
+        const int32_t token = bag.ids[place];
+        const int64_t first = index.offsets[token], last = first + n_postings(token);
+        for (int64_t i = first; i < last; ++i) sums.add(index.labels[i], bag.weights[place] * index.weights[i]);
+    }
+    return sums.largest(index.shortlist);
+}
+
 // Consecutive children of a node, or label positions, and the node's logit.
 struct Range {
     int64_t begin, end;
@@ -333,17 +417,19 @@ class Search {
         for (size_t i = 0; i < ranges.size(); ++i) {
             if (i + 1 < ranges.size() && !first.row_of_position)
                 fetch(first.rows, ranges[i + 1].begin, ranges[i + 1].end);
-            offer(ranges[i].begin, ranges[i].end, servable_.product ? log_logistic(ranges[i].logit) : 0);
+            const auto [begin, end, logit] = ranges[i];
+            offer(begin, nullptr, end - begin, servable_.product ? log_logistic(logit) : 0);
         }
     }
 
-    // The labels at positions begin .. end; `above` is what their cluster adds to the key.
-    void offer(int64_t begin, int64_t end, double above) {
-        for (size_t i = 0; i < logits_.size(); ++i) score_positions(servable_.scorers[i], begin, end, logits_[i]);
+    // The n labels at positions from `begin` on, or at those in `at`; `above` is what their cluster adds to the key.
+    void offer(int64_t begin, const int32_t* at, int64_t n, double above) {
+        for (size_t i = 0; i < logits_.size(); ++i) score_positions(servable_.scorers[i], begin, at, n, logits_[i]);
         const float* logits = logits_.front().data();
-        for (int64_t i = 0; i < end - begin; ++i) {
+        for (int64_t i = 0; i < n; ++i) {
             if (!(logits[i] + above >= best_.bound())) continue;  // no logistic is above its logit's exponential
-            const int32_t label = servable_.labels ? servable_.labels[begin + i] : static_cast<int32_t>(begin + i);
+            const int32_t position = at ? at[i] : static_cast<int32_t>(begin + i);
+            const int32_t label = servable_.labels ? servable_.labels[position] : position;
             best_.offer({servable_.product ? log_product(i, above) : logits[i], label});
         }
     }
@@ -364,7 +450,7 @@ class Search {
             const int64_t begin = ranges[i].begin, end = ranges[i].end;
             if (i + 1 < ranges.size()) fetch(level.rows, ranges[i + 1].begin, ranges[i + 1].end);
             scores_.resize(end - begin);
-            score(level.rows, queries_[level.encoder], begin, end, scores_.data());
+            score(level.rows, queries_[level.encoder], begin, nullptr, end - begin, scores_.data());
             for (int64_t j = begin; j < end; ++j)
                 if (!std::isnan(scores_[j - begin])) nodes_.push_back({scores_[j - begin], static_cast<int32_t>(j)});
         }
@@ -379,17 +465,16 @@ class Search {
         return children;
     }
 
-    void score_positions(const Scorer& scorer, int64_t begin, int64_t end, std::vector<float>& logits) {
-        logits.resize(end - begin);
-        const Query& query = queries_[scorer.encoder];
-        if (!scorer.row_of_position) {
-            score(scorer.rows, query, begin, end, logits.data());
-            return;
+    void score_positions(const Scorer& scorer, int64_t begin, const int32_t* at, int64_t n,
+                         std::vector<float>& logits) {
+        logits.resize(n);
+        if (scorer.row_of_position) {
+            rows_.resize(n);
+            for (int64_t i = 0; i < n; ++i) rows_[i] = scorer.row_of_position[at ? at[i] : begin + i];
+            begin = 0;
+            at = rows_.data();
         }
-        for (int64_t i = begin; i < end; ++i) {
-            const int64_t row = scorer.row_of_position[i];
-            score(scorer.rows, query, row, row + 1, &logits[i - begin]);
-        }
+        score(scorer.rows, queries_[scorer.encoder], begin, at, n, logits.data());
     }
 
     float log_product(int64_t i, double sum) const {
@@ -403,12 +488,13 @@ class Search {
     std::vector<std::vector<float>> logits_;  // one a scorer
     std::vector<Entry> nodes_;
     std::vector<float> scores_;
+    std::vector<int32_t> rows_;
 };
 
 void scan_all(const Servable& servable, std::vector<Search>& searches) {
     const int64_t step = std::max<int64_t>(1, BLOCK_BYTES / row_bytes(servable.scorers.front().rows));
     for (int64_t begin = 0; begin < servable.n_labels; begin += step)
-        for (Search& search : searches) search.offer(begin, std::min(servable.n_labels, begin + step), 0);
+        for (Search& search : searches) search.offer(begin, nullptr, std::min(servable.n_labels - begin, step), 0);
 }
 
 template <class BagOf>
@@ -422,10 +508,16 @@ void predict(const Servable& servable, const BagOf& bag, int64_t n, const Exclud
         for (int64_t i = first; i < last; ++i) {
             const int32_t* labels = excluded.offsets ? excluded.labels + excluded.offsets[i] : nullptr;
             const int32_t* end = excluded.offsets ? excluded.labels + excluded.offsets[i + 1] : nullptr;
-            searches.emplace_back(servable, bag(i), Best(k, labels, end));
-            if (!servable.levels.empty()) searches.back().descend();
+            const Bag own = bag(i);
+            searches.emplace_back(servable, own, Best(k, labels, end));
+            if (servable.index.offsets) {
+                const std::vector<int32_t> found = shortlist(servable.index, own);
+                searches.back().offer(0, found.data(), static_cast<int64_t>(found.size()), 0);
+            } else if (!servable.levels.empty()) {
+                searches.back().descend();
+            }
         }
-        if (servable.levels.empty()) scan_all(servable, searches);
+        if (!servable.index.offsets && servable.levels.empty()) scan_all(servable, searches);
         for (int64_t i = first; i < last; ++i) searches[i - first].write(k, ids + i * k, scores + i * k);
     });
 }

@@ -84,6 +84,18 @@ struct Level {
     int64_t beam;
 };
 
+// Labels that go with each token. Those that go best with the tokens of a text are scored.
+struct TokenIndex {
+    const int64_t* offsets = nullptr;  // (V + 1) where the postings of a token start; null: there is no index
+    const int32_t* labels = nullptr;   // of the postings, the heaviest of a token first
+    const float* weights = nullptr;
+    const int32_t* always = nullptr;  // labels that are scored for every text
+    int64_t n_always = 0;
+    int64_t tokens = 0;     // of a text that are looked up, the heaviest
+    int64_t postings = 0;   // of a token that are read
+    int64_t shortlist = 0;  // labels kept
+};
+
 struct Scorer {
     int64_t encoder;
     Rows rows;
@@ -93,7 +105,8 @@ struct Scorer {
 struct Servable {
     Vectoriser vectoriser;
     std::vector<Encoder> encoders;
-    std::vector<Level> levels;  // none: every label is scored
+    std::vector<Level> levels;  // without levels and without an index every label is scored
+    TokenIndex index;
     std::vector<Scorer> scorers;
     const int32_t* labels = nullptr;  // of each position; null: the position itself
     int64_t n_labels = 0;

@@ -86,6 +86,18 @@ class Predictor {
         servable_.levels.push_back({encoder, rows_of(rows), keep(offsets), beam});
     }
 
+    void set_index(const In<int64_t, 1>& offsets, const In<int32_t, 1>& labels, const In<float, 1>& weights,
+                   const In<int32_t, 1>& always, int64_t tokens, int64_t postings, int64_t shortlist) {
+        servable_.index = {keep(offsets),
+                           keep(labels),
+                           keep(weights),
+                           keep(always),
+                           static_cast<int64_t>(always.shape(0)),
+                           tokens,
+                           postings,
+                           shortlist};
+    }
+
     void set_labels(const In<int32_t, 1>& labels) { servable_.labels = keep(labels); }
 
     void add_scorer(int64_t encoder, const nb::tuple& rows, const In<int32_t, 1>& row_of_position) {
@@ -171,6 +183,7 @@ void bind_predictor(nb::module_& module) {
         .def("add_residual", &Predictor::add_residual)
         .def("add_gated", &Predictor::add_gated)
         .def("add_level", &Predictor::add_level)
+        .def("set_index", &Predictor::set_index)
         .def("set_labels", &Predictor::set_labels)
         .def("add_scorer", &Predictor::add_scorer)
         .def("set_product", &Predictor::set_product)

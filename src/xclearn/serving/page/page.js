@@ -111,6 +111,7 @@ function tell(item, found, text) {
   item.querySelector(".chips").replaceChildren(...found.tokens.slice(0, SHOWN_TOKENS).map(({ token, part }) =>
     make("span", { className: kind(part) }, `${token} ${signed(part)}`)));
   const partOf = new Map(found.tokens.map(({ token, part }) => [token, part]));
+  const largest = Math.abs(found.tokens[0]?.part);
   const shared = wordsOf(text);
   item.querySelector(".evidence").replaceChildren(...[
     make("h3", {}, "What each word adds"),
@@ -121,7 +122,10 @@ function tell(item, found, text) {
     make("h3", {}, "In the text"),
     make("p", { className: "words" }, dressed(text, (word) => {
       const part = partOf.get(word.toLowerCase());
-      return part ? make("span", { className: kind(part), title: signed(part) }, word) : null;
+      if (!part) return null;
+      const shown = make("span", { className: kind(part), title: signed(part) }, word);
+      shown.style.setProperty("--strength", Math.abs(part) / largest);
+      return shown;
     })),
     found.text ? make("h3", {}, "What the label says") : null,
     found.text ? make("p", {}, dressed(found.text, (word) => (shared.has(word.toLowerCase()) ? make("mark", {}, word) : null))) : null,

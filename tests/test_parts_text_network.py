@@ -1,0 +1,88 @@
+"""DECAF's network: its parts against hand-written formulas, its served form, and what labels learn from each other."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from xclearn.parts.rows import SparseRows
+from xclearn.parts.text_network import EmbeddingBlock, OutputTexts, TextNetwork
+
+V, D, OUTPUTS = 30, 6, 20
+CPU = torch.device("cpu")
+
+
+def texts(seed: int = 0) -> sp.csr_matrix:
+    return sp.random(OUTPUTS, V, 0.2, format="csr", dtype=np.float32, rng=np.random.default_rng(seed))
+
+
+def network(**options) -> TextNetwork:
+    table = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
+    defaults = {"dropout": 0.0, "spectral": True, "use_text": True, "refinement": None, "sparse": False}
+    return TextNetwork(table, OutputTexts(SparseRows.of(texts(), CPU)), **(defaults | options)).eval()
+
+
+def test_a_new_block_halves_its_input_and_adds_half_of_its_positive_part():
+    block = EmbeddingBlock(D, 0.0, spectral=False).eval()
+    vectors = torch.randn(4, D)
+    assert torch.allclose(block(vectors), 0.5 * vectors.relu() + 0.5 * vectors)
+
+
+def test_a_spectral_block_keeps_the_norm_of_its_matrix_at_one():
+    block = EmbeddingBlock(D, 0.0, spectral=True)
+    with torch.no_grad():
+        block.linear.parametrizations.weight.original.mul_(7.0)
+    for _ in range(30):  # each forward pass in training is one step of the power iteration
+        block(torch.randn(2, D))
+    assert torch.linalg.matrix_norm(block.linear.weight, 2).item() == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("spectral", [True, False])
+def test_the_served_encoder_equals_the_module(spectral):
+    made = network(spectral=spectral)
+    with torch.no_grad():
+        for parameter in made.document_block.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
+    documents = texts(5)
+    rows = SparseRows.of(documents, CPU).take(torch.arange(OUTPUTS))
+    difference = np.abs(made.encode(rows).detach().numpy() - made.served_encoder().encode(documents)).max()
+    print(f"largest difference {difference:.1e}")
+    assert difference < 1e-5
+
+
+def test_classifiers_of_some_outputs_are_rows_of_all_classifiers_and_have_the_same_gradient():
+    some, gradients = torch.tensor([3, 4, 11]), []
+    for chosen in (None, some):
+        made = network(refinement=torch.randn(OUTPUTS, D, generator=torch.Generator().manual_seed(1)))
+        weight, bias = made.classifiers(chosen)
+        weight, bias = (weight, bias) if chosen is not None else (weight[some], bias[some])
+        (weight.pow(2).sum() + bias.sum()).backward()
+        gradients.append([made.table.grad, made.refinement.grad, made.bias.grad, weight.detach()])
+    for whole, part in zip(*gradients, strict=True):
+        assert torch.allclose(whole, part, atol=1e-5)
+
+
+def test_a_classifier_is_the_gated_sum_of_text_and_refinement():
+    refinement = torch.randn(OUTPUTS, D, generator=torch.Generator().manual_seed(1))
+    made = network(refinement=refinement, spectral=False)
+    text = torch.from_numpy(texts().toarray()) @ made.table
+    block = 0.5 * text.relu() + 0.5 * text
+    assert torch.allclose(made.classifiers()[0], 0.5 * block + 0.5 * refinement, atol=1e-6)
+    assert torch.equal(network(refinement=refinement, use_text=False).classifiers()[0], refinement)
+
+
+def test_labels_that_never_meet_learn_from_each_other_through_a_shared_token():
+    """Only output 0 is trained; output 1 shares a token with it, output 2 does not."""
+    shared = np.zeros((3, V), dtype=np.float32)
+    shared[0, [0, 1]], shared[1, [0, 2]], shared[2, [3, 4]] = 1, 1, 1
+    table = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
+    rows = OutputTexts(SparseRows.of(sp.csr_matrix(shared), CPU))
+    made = TextNetwork(table, rows, dropout=0.0, spectral=True, use_text=True, refinement=None, sparse=False)
+    before = made.classifiers()[0].detach()
+    made.classifiers(torch.tensor([0]))[0].sum().backward()
+    with torch.no_grad():
+        made.table -= 0.1 * made.table.grad
+    moved = (made.eval().classifiers()[0].detach() - before).norm(dim=1)
+    assert moved[0] > 1e-3
+    assert moved[1] > 1e-3
+    assert moved[2] < 1e-6
