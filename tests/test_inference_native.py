@@ -80,9 +80,7 @@ def stage(rng, name, dim, n_labels):
     if name == "beam":
         return ClusterBeam("document", weight, bias, labels, offsets, 3)
     top = Level(Rows.of(normal(rng, 4, dim) / 4, normal(rng, 4), "fp32"), np.array([0, 2, 3, 7, 10]), 2)
-    return ClusterIndex(
-        "document", [top, Level(Rows.of(weight, bias, "fp32"), offsets, 3)], labels.astype(np.int32)
-    )
+    return ClusterIndex("document", [top, Level(Rows.of(weight, bias, "fp32"), offsets, 3)], labels.astype(np.int32))
 
 
 def random_texts(rng, n):
@@ -132,9 +130,7 @@ def one_label():
 def test_predictions_are_those_of_the_servable(candidates, fusion, n_scorers, dim):
     rng = np.random.default_rng(dim)
     layers = ("relu", "residual") if dim > 3 else ("gated", "relu", "residual")
-    servable = random_servable(
-        rng, dim=dim, candidates=candidates, fusion=fusion, layers=layers, n_scorers=n_scorers
-    )
+    servable = random_servable(rng, dim=dim, candidates=candidates, fusion=fusion, layers=layers, n_scorers=n_scorers)
     texts = ["", "nothing known", *random_texts(rng, 40)]
     pairs = np.column_stack([rng.integers(0, len(texts), 400), rng.integers(0, 300, 400)])
     assert_same(servable, texts)

@@ -22,10 +22,15 @@ RUNTIME = 96 * MIB
 SIZE = Size(n_documents=1_000, n_labels=100_000, n_features=50_000, n_feature_entries=20_000, n_relevant=3_000)
 
 # Each large enough that what torch itself takes is the smaller part.
+ONE_VS_ALL = {"algorithm": "one_vs_all", "epochs": 1}
+DECAF = {"algorithm": "decaf", "surrogate_epochs": 1, "ranker_epochs": 1}
 MEASURED = {
-    "exact": {"n_documents": 300, "exact_labels": 50_000, "batch_size": 64},
-    "sampled": {"n_documents": 1_000, "exact_labels": 0, "batch_size": 256},
+    "exact": ONE_VS_ALL | {"n_documents": 300, "exact_labels": 50_000, "batch_size": 64},
+    "sampled": ONE_VS_ALL | {"n_documents": 1_000, "exact_labels": 0, "batch_size": 256},
+    "sampled, decaf": DECAF | {"n_documents": 1_000, "ranker": "sampled", "batch_size": 256},
+    "exact, decaf": DECAF | {"n_documents": 100, "ranker": "exact", "batch_size": 64},
     "sampled, adam, stopping": {
+        **ONE_VS_ALL,
         "n_documents": 1_000,
         "exact_labels": 0,
         "label_optimiser": "adam",
@@ -42,7 +47,7 @@ def measured() -> dict[str, dict]:
     script = Path(__file__).with_name("measured_fit.py")
     running = {
         name: subprocess.Popen(
-            [sys.executable, str(script), json.dumps({"embedding_dim": 510, "epochs": 1, **settings})],
+            [sys.executable, str(script), json.dumps({"embedding_dim": 510, **settings})],
             env=environment,
             stdout=subprocess.PIPE,
         )

@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 import math
 import re
+import sys
 import tomllib
 import types
 import typing
@@ -23,6 +24,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from xclearn.errors import ConfigError, nearest
 
 T = TypeVar("T")
+
+_LARGEST_FLOAT = int(sys.float_info.max)
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,8 @@ def _fields(settings: type) -> list[dataclasses.Field[Any]]:
 def _parse_value(text: str) -> Any:
     if text.lower() in ("none", "null", "auto"):
         return None
+    if "\n" in text:
+        raise ConfigError("a value is one line", where="--set", got=text)
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -192,13 +197,13 @@ def _convert_settings(members: tuple[type, ...], value: Any, where: str) -> Any:
     table = dict(value) if isinstance(value, Mapping) else {"kind": value}
     by_kind = {kind_of(member): member for member in members}
     kind = table.pop("kind", next(iter(by_kind)))
-    if kind not in by_kind:
+    if not isinstance(kind, str) or kind not in by_kind:
         raise ConfigError("unknown kind", where=where, got=kind, todo=nearest(str(kind), by_kind))
     return build(by_kind[kind], table, where)
 
 
 def _convert_scalar(hint: Any, value: Any, where: str) -> Any:
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST_FLOAT:
         return float(value)
     right = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
     if not right or (isinstance(value, float) and not math.isfinite(value)):

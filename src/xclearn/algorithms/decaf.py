@@ -30,7 +30,7 @@ from xclearn.parts.label_clusters import cluster_rows, label_vectors
 from xclearn.parts.losses import SCORES_AT_ONCE
 from xclearn.parts.rows import SparseRows, feature_rows
 from xclearn.parts.text_network import OutputTexts, TextNetwork
-from xclearn.parts.text_training import Clusters, Shortlister, TextTask, make_clusters
+from xclearn.parts.text_training import WIDEST_BEAM, Clusters, Shortlister, TextTask, make_clusters
 from xclearn.text import WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.plan import Plan, StageCost
@@ -92,27 +92,37 @@ class Decaf(Algorithm):
             *((f"ranker-{i}", self.ranker_epochs) for i in range(self.n_members)),
         ]
         costs = [self._cost(name, number(epochs), size, device) for name, epochs in label_stages if epochs]
-        data = 8 * (size.n_feature_entries + size.n_relevant) + 16 * size.n_documents + 40 * size.n_label_entries
+        texts = 56 * size.n_label_entries * (2 if self.ranker == "shortlist" else 1)  # rows, matrix and transposed
+        data = 8 * (size.n_feature_entries + size.n_relevant) + 16 * size.n_documents + texts
         return Plan(device=device, data=data, stages=tuple(costs))
 
     def _cost(self, name: str, epochs: int, size: Size, device: str) -> StageCost:
         """Cluster stages are left out: they hold fewer outputs than label stages."""
         dim, batch, gpu = number(self.embedding_dim), number(self.batch_size), device == "cuda"
-        exact = self.ranker == "exact"
-        sample = math.ceil(batch * size.labels_per_document) + self.n_negatives
-        scored = size.n_labels if exact else min(size.n_labels, sample)
+        scored = self._scored(size)
         table, refined = 4 * size.n_features * dim, 4 * size.n_labels * dim if name != "surrogate" else 0
         block = min(batch * scored, SCORES_AT_ONCE[device]) * (2 if gpu else 4)
-        tokens = table if exact or gpu else 28 * dim * math.ceil(batch * size.n_feature_entries / size.n_documents)
+        tokens = math.ceil((batch * size.n_feature_entries / size.n_documents) + scored * size.tokens_per_label)
+        # a sparse gradient has a row per token; SparseAdam copies the distinct ones six times
+        gradients = 4 * dim * (tokens + 6 * min(tokens, size.n_features)) if self._sampling(device) else table
+        served = 0 if gpu else 8 * size.n_labels * dim  # made in parts, when the optimisers are gone
         return StageCost(
             name=name,
-            parameters=table + refined,
+            parameters=2 * table + refined,  # the network before it is still there
             optimiser=2 * table,
-            working=2 * block + 36 * scored * dim + tokens,
+            working=max(2 * block + 36 * scored * dim + gradients, served - 2 * table),
             flops_per_epoch=6.0 * size.n_documents * scored * dim * (1 + 2 * dim / batch),
             epochs=epochs,
-            path={"exact": f"against all {size.n_labels:,} labels"}.get(str(self.ranker), f"{self.ranker} labels"),
+            path=f"{self.ranker}: {'all' if scored == size.n_labels else 'about'} {scored:,} labels",
         )
+
+    def _scored(self, size: Size) -> int:
+        """Distinct labels a step trains."""
+        batch = number(self.batch_size)
+        relevant = math.ceil(batch * size.labels_per_document)
+        in_clusters = batch * (self.beam or WIDEST_BEAM) * math.ceil(size.n_labels / number(self.n_clusters))
+        others = {"exact": size.n_labels, "sampled": self.n_negatives, "shortlist": in_clusters}[str(self.ranker)]
+        return min(size.n_labels, relevant + others)
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         self._documents = documents = feature_rows(data.features, run.device)
@@ -246,10 +256,8 @@ class Decaf(Algorithm):
         held_out = feature_rows(data.held_out_features, run.device)
         return held_out_score(data, self.stopping.metric, lambda rows, k: task.best(held_out, rows.to(run.device), k))
 
-    @torch.no_grad()
     def _served_member(self, data: Prepared, ranker: TextTask, shortlister: Shortlister | None) -> Servable:
-        weight, bias = (tensor.float().cpu().numpy() for tensor in ranker.network.classifiers())
-        scorers = [Classifier("label", weight, bias + np.float32(ranker.prior))]
+        scorers = [Classifier("label", *ranker.classifiers())]
         encoders = {"label": ranker.network.served_encoder()}
         if shortlister is None:
             return Servable(data.vectoriser, encoders, AllLabels(), scorers, Sigmoid())

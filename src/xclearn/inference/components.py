@@ -238,7 +238,7 @@ class Classifier(Scorer):
         return logits
 
     def score(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        return np.einsum("nd,nmd->nm", vectors, self.weight[ids]) + self.bias[ids]
+        return (vectors[:, None, :] @ self.weight[ids].swapaxes(1, 2))[:, 0] + self.bias[ids]
 
     def check(self, dim: int) -> None:
         _expect(self.bias, self.weight.shape[:1], "classifier.bias")

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries of the score block: in the CPU's cache; few GPU launches
 _BLOCK_MULTIPLE = 64
+_PAIRS_AT_ONCE = 1 << 16
 _ALIGNMENT = 8  # bf16 products want rows that start at multiples of 16 bytes: an odd width runs at half the speed
 
 
@@ -87,6 +88,32 @@ def all_outputs_loss(
     """Mean over documents of the summed loss; differentiable in `x` (n, D), `weight` (C, D) and `bias` (C,)."""
     loss: torch.Tensor = _AllOutputs.apply(x, weight, bias, owner, columns, compute, measure)
     return loss
+
+
+def pair_scores(x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+    """x[owner] · weight[column] of each pair (m,), some pairs at a time: the gathered vectors never all exist."""
+    scores: torch.Tensor = _PairScores.apply(x, weight, owner, column)
+    return scores
+
+
+class _PairScores(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, weight, owner, column)
+        parts = zip(owner.split(_PAIRS_AT_ONCE), column.split(_PAIRS_AT_ONCE), strict=True)
+        return torch.cat([(x[rows] * weight[outputs]).sum(dim=1) for rows, outputs in parts])
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Any) -> Any:
+        x, weight, owner, column = ctx.saved_tensors
+        x_gradient, weight_gradient = torch.zeros_like(x), torch.zeros_like(weight)
+        for part in zip(*(tensor.split(_PAIRS_AT_ONCE) for tensor in (owner, column, outer[0])), strict=True):
+            rows, outputs, gradient = part
+            x_gradient.index_add_(0, rows, gradient[:, None] * weight[outputs])
+            weight_gradient.index_add_(0, outputs, gradient[:, None] * x[rows])
+        return x_gradient, weight_gradient, None, None
 
 
 class _AllOutputs(torch.autograd.Function):

@@ -16,12 +16,12 @@ from torch.nn import functional as F
 
 from xclearn.inference import components
 from xclearn.parts.label_clusters import cluster_relevance, cluster_texts, membership, padded_rows
-from xclearn.parts.losses import all_outputs_loss
+from xclearn.parts.losses import all_outputs_loss, pair_scores
 from xclearn.parts.rows import FeatureRows, SparseRows
 from xclearn.parts.text_network import OutputTexts, TextNetwork
 
 _AT_ONCE = 1024  # documents encoded at a time outside training
-_WIDEST_BEAM = 1024
+WIDEST_BEAM = 256  # clusters a beam is searched among
 _MEASURE_EVERY = 16  # the exact loss costs a pass over all scores: a sample of steps is enough for the log
 
 
@@ -66,9 +66,17 @@ class TextTask:
         pairs = torch.cat([listed, wanted]).unique() if add_positives else listed.unique()
         outputs, column = (pairs % total).unique(return_inverse=True)
         weight, bias = self.network.classifiers(outputs)
-        scores = (vectors[pairs // total] * weight[column]).sum(dim=1) + bias[column] + self.prior  # (pairs,)
+        scores = pair_scores(vectors, weight, pairs // total, column) + bias[column] + self.prior  # (pairs,)
         target = torch.isin(pairs, wanted).to(scores.dtype)
         return F.binary_cross_entropy_with_logits(scores, target, reduction="sum") / len(rows)
+
+    @torch.no_grad()
+    def classifiers(self) -> tuple[np.ndarray, np.ndarray]:
+        """Weight (outputs, D) and bias with the prior (outputs,), some outputs at a time."""
+        every = torch.arange(self.positives.n_columns, device=self.positives.indptr.device)
+        parts = [self.network.classifiers(outputs) for outputs in every.split(_AT_ONCE)]
+        weight, bias = (torch.cat(part).float().cpu().numpy() for part in zip(*parts, strict=True))
+        return weight, bias + np.float32(self.prior)
 
     @torch.no_grad()
     def best(self, documents: FeatureRows, rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -104,7 +112,7 @@ class Shortlister:
     """The clusters each training document gets, and the beam that makes them enough."""
 
     def __init__(self, task: TextTask, clusters: Clusters, beam: int | None, target_recall: float) -> None:
-        widest = min(len(clusters.labels), _WIDEST_BEAM if beam is None else beam)
+        widest = min(len(clusters.labels), WIDEST_BEAM if beam is None else beam)
         rows = torch.arange(len(task.documents), device=clusters.labels.device)
         found = torch.cat([task.best(task.documents, part, widest)[0] for part in rows.split(_AT_ONCE)])  # (N, widest)
         reached = _recall_by_beam(found, clusters.positives)
@@ -117,13 +125,12 @@ class Shortlister:
         """The labels of each document's clusters (n, beam · largest), −1 where there are fewer."""
         return self.clusters.labels[self._found[rows].long()].flatten(1)
 
-    @torch.no_grad()
     def served(self, vector: str) -> components.ClusterBeam:
-        weight, bias = (tensor.float().cpu().numpy() for tensor in self.task.network.classifiers())
+        weight, bias = self.task.classifiers()
         order = np.argsort(self.clusters.cluster_of_label, kind="stable").astype(np.int64)
         sizes = np.bincount(self.clusters.cluster_of_label, minlength=len(bias))
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        return components.ClusterBeam(vector, weight, bias + self.task.prior, order, offsets, self.beam)
+        return components.ClusterBeam(vector, weight, bias, order, offsets, self.beam)
 
 
 def _recall_by_beam(found: torch.Tensor, positives: SparseRows) -> np.ndarray:

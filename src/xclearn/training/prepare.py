@@ -37,6 +37,10 @@ class Size:
         return self.n_relevant / max(1, self.n_documents)
 
     @property
+    def tokens_per_label(self) -> float:
+        return self.n_label_entries / max(1, self.n_labels)
+
+    @property
     def dense(self) -> bool:
         """Every document has every feature."""
         return self.n_feature_entries == self.n_documents * self.n_features

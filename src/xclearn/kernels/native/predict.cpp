@@ -193,31 +193,36 @@ inline __attribute__((always_inline)) float dot(const T* row, int64_t width, con
     return lanes[0];
 }
 
-// Row i is number i, or number `at[i]`; rows that stand apart are fetched ahead.
+// Row i is number i, or number `at[i]`; rows that stand apart are fetched ahead, with what belongs to them.
 template <class T>
-inline __attribute__((always_inline)) const T* row_at(const T* rows, int64_t width, const int32_t* at, int64_t i,
-                                                      int64_t n) {
+inline __attribute__((always_inline)) const T* row_at(const T* rows, int64_t width, const float* scale,
+                                                      const float* bias, const int32_t* at, int64_t i, int64_t n) {
     if (!at) return rows + i * width;
-    if (i + ROWS_AHEAD < n) fetch(rows + at[i + ROWS_AHEAD] * width, width * sizeof(T));
+    if (i + ROWS_AHEAD < n) {
+        const int64_t next = at[i + ROWS_AHEAD];
+        fetch(rows + next * width, width * sizeof(T));
+        fetch(scale + next, sizeof(float));
+        fetch(bias + next, sizeof(float));
+    }
     return rows + at[i] * width;
 }
 
 XCLEARN_CLONES void score_float32(const float* rows, int64_t width, const float* bias, const int32_t* at, int64_t n,
                                   const float* values, const float* tail, float* out) {
     for (int64_t i = 0; i < n; ++i)
-        out[i] = dot(row_at(rows, width, at, i, n), width, values, tail) + bias[at ? at[i] : i];
+        out[i] = dot(row_at(rows, width, bias, bias, at, i, n), width, values, tail) + bias[at ? at[i] : i];
 }
 
 XCLEARN_CLONES void score_bfloat16(const uint16_t* rows, int64_t width, const float* bias, const int32_t* at, int64_t n,
                                    const float* values, const float* tail, float* out) {
     for (int64_t i = 0; i < n; ++i)
-        out[i] = dot(row_at(rows, width, at, i, n), width, values, tail) + bias[at ? at[i] : i];
+        out[i] = dot(row_at(rows, width, bias, bias, at, i, n), width, values, tail) + bias[at ? at[i] : i];
 }
 
 XCLEARN_CLONES void score_int8(const int8_t* rows, int64_t width, const float* scale, const float* bias,
                                const int32_t* at, int64_t n, const int16_t* steps, float step, float* out) {
     for (int64_t i = 0; i < n; ++i) {
-        const int8_t* row = row_at(rows, width, at, i, n);
+        const int8_t* row = row_at(rows, width, scale, bias, at, i, n);
         int32_t sum = 0;
         for (int64_t j = 0; j < width; ++j) sum += static_cast<int32_t>(row[j]) * steps[j];
         const int64_t number = at ? at[i] : i;
@@ -324,39 +329,65 @@ class Best {
     std::vector<Entry> heap_;  // the worst in front
 };
 
-// Labels and the sum of what is added to each.
+// An integer that orders as the float does.
+uint32_t ordered_bits(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+// Labels and the sum of what is added to each: an open hash table.
 class Sums {
   public:
-    explicit Sums(int64_t most) {
+    explicit Sums(int64_t most) : used_(most + 1) {
         size_t size = 16;
         while (size < 2 * static_cast<size_t>(most)) size *= 2;
-        slots_.assign(size, -1);
-        entries_.reserve(most);
+        table_.resize(size);
     }
 
     void add(int32_t label, float value) {
-        const size_t mask = slots_.size() - 1;
+        const size_t mask = table_.size() - 1;
         size_t place = (static_cast<uint32_t>(label) * 0x9E3779B1u >> 7) & mask;
-        while (slots_[place] >= 0 && entries_[slots_[place]].label != label) place = (place + 1) & mask;
-        if (slots_[place] < 0) {
-            slots_[place] = static_cast<int32_t>(entries_.size());
-            entries_.push_back({0, label});
-        }
-        entries_[slots_[place]].key += value;
+        while (table_[place].number && table_[place].number != label + 1) place = (place + 1) & mask;
+        Slot& slot = table_[place];
+        used_[n_used_] = static_cast<uint32_t>(place);
+        n_used_ += !slot.number;  // no branch: whether a label is new cannot be predicted
+        slot.number = label + 1;
+        slot.sum += value;
     }
 
-    // The labels of the `most` largest sums.
+    // The labels of the `most` largest sums, ties by label. The upper bits of the sums are counted; only the sums that
+    // share those of the smallest one kept are compared.
     std::vector<int32_t> largest(int64_t most) {
-        if (static_cast<int64_t>(entries_.size()) > most)
-            std::nth_element(entries_.begin(), entries_.begin() + most, entries_.end(), better);
-        std::vector<int32_t> labels(std::min<int64_t>(most, entries_.size()));
-        for (size_t i = 0; i < labels.size(); ++i) labels[i] = entries_[i].label;
+        const auto upper = [](float sum) { return ordered_bits(sum) >> 20; };
+        std::vector<int32_t> counts(1 << 12), labels;
+        for (size_t i = 0; i < n_used_; ++i) ++counts[upper(table_[used_[i]].sum)];
+        uint32_t last = (1 << 12) - 1;
+        int64_t room = most - counts[last];
+        while (room > 0 && last > 0) room -= counts[--last];
+        std::vector<Entry> between;
+        labels.reserve(most);
+        for (size_t i = 0; i < n_used_; ++i) {
+            const auto [sum, number] = table_[used_[i]];
+            if (upper(sum) > last) labels.push_back(number - 1);
+            else if (upper(sum) == last) between.push_back({sum, number - 1});
+        }
+        if (room < 0) {
+            std::nth_element(between.begin(), between.end() + room, between.end(), better);
+            between.resize(between.size() + room);
+        }
+        for (const Entry& entry : between) labels.push_back(entry.label);
         return labels;
     }
 
   private:
-    std::vector<int32_t> slots_;  // where the entry of a label is; −1: nowhere
-    std::vector<Entry> entries_;
+    struct Slot {
+        float sum;
+        int32_t number;  // of the label, counted from 1; 0: free
+    };
+    std::vector<Slot> table_;
+    std::vector<uint32_t> used_;
+    size_t n_used_ = 0;
 };
 
 // The tokens of a text that are looked up: the heaviest, in the order of the bag.
