@@ -25,9 +25,9 @@ from xclearn.inference.components import (
     Residual,
     Sigmoid,
 )
-from xclearn.inference.exported import ClusterIndex, Level, RowClassifier, Rows
+from xclearn.inference.exported import ClusterIndex, Features, Level, RowClassifier, Rows, TokenIndex
 from xclearn.inference.native import native_predictor, strings_at
-from xclearn.inference.servable import Servable
+from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.tensors import StringTable
 from xclearn.text import WordPiece, Words
 from xclearn.text.vectorisers import DenseVectoriser, SparseVectoriser, WordVectoriser
@@ -52,6 +52,16 @@ ANY_TEXT = st.text(st.characters()) | st.text(st.characters(max_codepoint=127)) 
 TEXTS = st.lists(ANY_TEXT, max_size=12).map(" ".join) | st.lists(CASED, max_size=6).map("".join)
 
 
+def reading(vectoriser):
+    """The least servable that reads texts with this vectoriser."""
+    bag = Bag(np.zeros((vectoriser.n_features, 4), np.float32), [])
+    scorer = Classifier("document", np.zeros((2, 4), np.float32), np.zeros(2, np.float32))
+    return Servable(vectoriser, {"document": bag}, AllLabels(), [scorer], Sigmoid())
+
+
+NATIVE = {name: native_predictor(reading(vectoriser)) for name, vectoriser in VOCABULARIES.items()}
+
+
 def random_servable(rng, *, dim=48, n_labels=300, candidates="all", fusion=None, layers=("relu",), n_scorers=1):
     n_tokens = 50
     tokens = [f"t{i}" for i in range(n_tokens)]
@@ -62,6 +72,8 @@ def random_servable(rng, *, dim=48, n_labels=300, candidates="all", fusion=None,
         "gated": lambda: GatedBlock(normal(rng, dim, dim) / 7, normal(rng, dim), *rng.random((2, dim), np.float32)),
     }
     encoders = {"document": Bag(normal(rng, n_tokens, dim), [make[name]() for name in layers])}
+    if candidates == "tokens":
+        encoders["tokens"] = Features(n_tokens)
     scorers = [Classifier("document", normal(rng, n_labels, dim) / 4, normal(rng, n_labels)) for _ in range(n_scorers)]
     fusion = fusion or (Sigmoid() if n_scorers == 1 else Product())
     return Servable(vectoriser, encoders, stage(rng, candidates, dim, n_labels), scorers, fusion)
@@ -74,6 +86,8 @@ def normal(rng, *shape):
 def stage(rng, name, dim, n_labels):
     if name == "all":
         return AllLabels()
+    if name == "tokens":
+        return random_token_index(rng, n_labels)
     offsets = np.array([0, *np.sort(rng.choice(n_labels, 9)), n_labels])  # some clusters may be empty
     labels = rng.permutation(n_labels)
     weight, bias = normal(rng, 10, dim) / 4, normal(rng, 10)
@@ -81,6 +95,15 @@ def stage(rng, name, dim, n_labels):
         return ClusterBeam("document", weight, bias, labels, offsets, 3)
     top = Level(Rows.of(normal(rng, 4, dim) / 4, normal(rng, 4), "fp32"), np.array([0, 2, 3, 7, 10]), 2)
     return ClusterIndex("document", [top, Level(Rows.of(weight, bias, "fp32"), offsets, 3)], labels.astype(np.int32))
+
+
+def random_token_index(rng, n_labels, n_tokens=50):
+    sizes = rng.integers(0, 40, n_tokens)
+    labels = np.concatenate([rng.choice(n_labels, size, replace=False) for size in sizes])
+    weights = np.concatenate([-np.sort(-rng.random(size, np.float32)) for size in sizes])
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    always = rng.choice(n_labels, 5, replace=False).astype(np.int32)
+    return TokenIndex("tokens", offsets, labels.astype(np.int32), weights, always, tokens=6, postings=25, shortlist=40)
 
 
 def random_texts(rng, n):
@@ -99,10 +122,7 @@ def assert_same(servable, documents, k=10, exclude=NO_PAIRS):
 @settings(max_examples=300, deadline=None)
 @given(TEXTS, st.sampled_from(sorted(VOCABULARIES)))
 def test_tokens_and_weights_are_those_of_the_vectoriser_to_the_bit(text, name):
-    vectoriser = VOCABULARIES[name]
-    bag = Bag(np.zeros((vectoriser.n_features, 4), np.float32), [])
-    scorer = Classifier("document", np.zeros((2, 4), np.float32), np.zeros(2, np.float32))
-    native = native_predictor(Servable(vectoriser, {"document": bag}, AllLabels(), [scorer], Sigmoid()))
+    vectoriser, native = VOCABULARIES[name], NATIVE[name]
     (ids, weights), (expected_ids, expected_weights) = native.transform_one(text), vectoriser.transform_one(text)
     np.testing.assert_array_equal(ids, expected_ids)
     np.testing.assert_array_equal(weights.view(np.int32), expected_weights.view(np.int32))
@@ -110,9 +130,7 @@ def test_tokens_and_weights_are_those_of_the_vectoriser_to_the_bit(text, name):
 
 def test_long_words_and_many_repeats():
     vectoriser = VOCABULARIES["pieces"]
-    servable = replace(one_label(), vectoriser=vectoriser, encoders={"document": Bag(np.zeros((200, 4), "f4"), [])})
-    servable = replace(servable, encoders={"document": Bag(np.zeros((vectoriser.n_features, 4), np.float32), [])})
-    native = native_predictor(servable)
+    native = native_predictor(reading(vectoriser))
     for text in ("able" * 25, "able" * 26, "é" * 100, "é" * 101, "the " * 70_000):
         ids, weights = native.transform_one(text)
         expected_ids, expected_weights = vectoriser.transform_one(text)
@@ -120,11 +138,7 @@ def test_long_words_and_many_repeats():
         np.testing.assert_array_equal(weights, expected_weights)
 
 
-def one_label():
-    return random_servable(np.random.default_rng(0), dim=4, n_labels=1)
-
-
-@pytest.mark.parametrize("candidates", ["all", "beam", "index"])
+@pytest.mark.parametrize("candidates", ["all", "beam", "index", "tokens"])
 @pytest.mark.parametrize(("fusion", "n_scorers"), [(Sigmoid(), 1), (Product(), 1), (Product(), 2)])
 @pytest.mark.parametrize("dim", [3, 32, 126])
 def test_predictions_are_those_of_the_servable(candidates, fusion, n_scorers, dim):
@@ -146,6 +160,34 @@ def test_two_encoders():
     assert_same(replace(servable, encoders=encoders, scorers=[servable.scorers[0], other]), random_texts(rng, 20))
 
 
+def test_a_text_of_one_token_in_few_postings_gets_fewer_labels():
+    rng = np.random.default_rng(4)
+    servable = random_servable(rng, candidates="tokens")
+    found = assert_same(servable, ["", "t1", "unknown"], k=60)
+    assert (found.ids[0] >= 0).sum() == 5  # those that are candidates of every text
+    assert (found.ids == -1).any(axis=1).all()
+
+
+def test_negative_features_in_an_index_of_tokens():
+    rng = np.random.default_rng(3)
+    servable = replace(random_servable(rng, candidates="tokens"), vectoriser=SparseVectoriser(50))
+    rows = sp.random(30, 50, 0.2, "csr", random_state=1, dtype=np.float32)
+    rows.data = rows.data - np.float32(0.5)
+    assert_same(servable, rows)
+
+
+def test_an_ensemble_of_natives_is_the_ensemble():
+    rng = np.random.default_rng(2)
+    first = random_servable(rng, candidates="beam")
+    second = replace(random_servable(rng), vectoriser=first.vectoriser)
+    ensemble, texts = Ensemble([first, second]), random_texts(rng, 20)
+    found, expected = native_predictor(ensemble).predict(texts, 10), ensemble.predict(texts, 10)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+    unknown = replace(second, vectoriser=DenseVectoriser(50))
+    assert native_predictor(Ensemble([first, unknown])) is None
+
+
 def test_sparse_features():
     rng = np.random.default_rng(6)
     servable = replace(random_servable(rng), vectoriser=SparseVectoriser(50))
@@ -164,7 +206,7 @@ def test_rows_of_few_bits_score_as_their_numpy_form(precision, candidates):
     rows = RowClassifier("document", Rows.of(scorer.weight[order], scorer.bias[order], precision), order)
     servable = replace(servable, scorers=[rows])
     texts = random_texts(rng, 50)
-    found, expected = native_predictor(servable).predict(texts, 10, NO_PAIRS), servable.predict(texts, 10)
+    found, expected = native_predictor(servable).predict(texts, 10), servable.predict(texts, 10)
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-4)  # the vector is rounded to 16 bits
     assert (found.ids == expected.ids).mean() > 0.99
 
@@ -190,7 +232,7 @@ def test_equal_scores_are_ordered_by_label():
 def test_a_row_that_is_not_a_number_is_never_an_answer():
     servable = random_servable(np.random.default_rng(10))
     servable.scorers[0].weight[7] = np.nan
-    found = native_predictor(servable).predict(["t1 t2", ""], 300, NO_PAIRS)
+    found = native_predictor(servable).predict(["t1 t2", ""], 300)
     assert 7 not in found.ids
     assert (found.ids[:, -1] == -1).all()
 
@@ -207,23 +249,24 @@ def test_all_labels_excluded():
 def test_one_text_is_its_row_in_a_batch_with_any_threads():
     rng = np.random.default_rng(12)
     texts = random_texts(rng, 37)
-    for candidates in ("all", "index"):
-        native = native_predictor(random_servable(rng, candidates=candidates))
-        whole = native.predict(texts, 5, NO_PAIRS, 1)
+    for candidates in ("all", "index", "tokens"):
+        servable = random_servable(rng, candidates=candidates)
+        native = native_predictor(servable, 1)
+        whole = native.predict(texts, 5)
         for n_threads in (2, 5):
-            again = native.predict(texts, 5, NO_PAIRS, n_threads)
+            again = native_predictor(servable, n_threads).predict(texts, 5)
             assert again.scores.tobytes() == whole.scores.tobytes()
-        ones = [native.predict([text], 5, NO_PAIRS) for text in texts]
+        ones = [native.predict([text], 5) for text in texts]
         assert np.vstack([one.scores for one in ones]).tobytes() == whole.scores.tobytes()
         assert np.vstack([one.ids for one in ones]).tobytes() == whole.ids.tobytes()
 
 
 def test_threads_ask_at_once_while_the_lock_is_free():
     rng = np.random.default_rng(13)
-    native = native_predictor(random_servable(rng, dim=256, n_labels=20_000))
+    native = native_predictor(random_servable(rng, dim=256, n_labels=20_000), 1)
     texts = random_texts(rng, 200)
     answers, turns = [], 0
-    threads = [threading.Thread(target=lambda: answers.append(native.predict(texts, 5, NO_PAIRS, 1))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: answers.append(native.predict(texts, 5))) for _ in range(2)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -236,12 +279,12 @@ def test_threads_ask_at_once_while_the_lock_is_free():
 def test_bad_questions():
     native = native_predictor(random_servable(np.random.default_rng(14)))
     with pytest.raises(ConfigError, match="k must be at least 1"):
-        native.predict(["t1"], 0, NO_PAIRS)
+        native.predict(["t1"], 0)
     with pytest.raises(DataError, match="one text came"):
-        native.predict("t1", 5, NO_PAIRS)
+        native.predict("t1", 5)
     with pytest.raises(DataError, match="not a text"):
-        native.predict(["t1", None], 5, NO_PAIRS)
-    assert native.predict([], 5, NO_PAIRS).ids.shape == (0, 5)
+        native.predict(["t1", None], 5)
+    assert native.predict([], 5).ids.shape == (0, 5)
 
 
 def test_what_it_does_not_know_is_left_to_the_servable(monkeypatch):

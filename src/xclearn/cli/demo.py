@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xclearn.data import Dataset
     from xclearn.inference import Predictor
 
-DATA, ALGORITHM, EXAMPLES = "wordnet-related", "one_vs_all", 10
+DATA, ALGORITHM, EXAMPLES = "wordnet-related", "decaf", 10
 
 
 def run_demo(out: Path, settings: tuple[str, ...], device: str, overwrite: bool) -> None:

@@ -36,6 +36,8 @@ DEMO_OUT = Path("demo-model")  # a demo may replace this folder's model
 
 def main() -> None:
     """Entry point: what a user or the system did wrong becomes one sentence and exit code 2."""
+    # Threads that spin while they wait made training ten times slower beside another busy process (benchmarks/LOG.md)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8")  # JSON is, and a label may hold any character

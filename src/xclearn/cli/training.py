@@ -126,12 +126,17 @@ def fit(algorithm: Algorithm, data: Dataset, request: Request, checkpoint: Path 
 
 
 def measure_and_save(algorithm: Algorithm, data: Dataset, request: Request) -> dict[str, Any]:
-    """Metrics into the model card, the folder onto disk."""
+    """Metrics and bins into the model card, the folder onto disk."""
     from xclearn.inference import evaluate
+    from xclearn.inference.evaluation import label_counts
+    from xclearn.metrics import volume_bins
 
-    values = evaluate(algorithm, data).values if data.test is not None else {}
-    if values:
-        algorithm.model.about["metrics"] = {"test": values}
+    values: dict[str, Any] = {}
+    if data.test is not None:
+        report = evaluate(algorithm, data)
+        values = report.values
+        bins = [part._asdict() for part in volume_bins(report, label_counts(data))]
+        algorithm.model.about.update(metrics={"test": values}, bins={"test": bins})
     algorithm.save(request.out, replace=request.overwrite)
     return values
 

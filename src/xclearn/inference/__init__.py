@@ -1,5 +1,6 @@
 """Models as files and as something to ask, without training code."""
 
+import xclearn.inference.sparse  # noqa: F401  its parts are found by name when a model is loaded
 from xclearn.inference.evaluation import evaluate
 from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.predictor import Predictor

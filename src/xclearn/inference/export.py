@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -114,15 +114,15 @@ class Exporter:
         return Model(servable, self.model.labels, self.model.about | {"export": form._asdict()})
 
     def _export(self, servable: Servable, number: int, form: Form) -> Servable:
-        labels, encoders, candidates = np.arange(servable.n_labels), servable.encoders, servable.candidates
+        labels, encoders, candidates = np.empty(0, np.int32), servable.encoders, servable.candidates
         if isinstance(candidates, ClusterBeam):
-            labels = candidates.labels
+            labels = candidates.labels.astype(np.int32)
             candidates = cluster_index(candidates, self._levels[number], form.precision, form.breadth)
         elif form.breadth:
             encoders = {**encoders, _TOKENS: Features(servable.vectoriser.n_features)}
             postings = max(1, min(form.breadth // 2, self._token_index.postings))
             candidates = replace(self._token_index, shortlist=form.breadth, postings=postings)
-        scorers = [_rows(scorer, labels.astype(np.int32), form.precision) for scorer in _classifiers(servable)]
+        scorers = [_rows(scorer, labels, form.precision) for scorer in _classifiers(servable)]
         return replace(servable, encoders=encoders, candidates=candidates, scorers=scorers)
 
     @cached_property
@@ -214,9 +214,9 @@ def _halved(documents: Documents) -> Documents:
     """Every second word of each text, or every second feature."""
     if isinstance(documents, Sequence):
         return [" ".join(text.split()[::2]) for text in documents]
-    kept = documents.copy()
-    values = kept.data if sp.issparse(kept) else kept.T
-    values[1::2] = 0
+    kept: Any = documents.copy()
+    features = kept.data if sp.issparse(kept) else kept.T
+    features[1::2] = 0
     return kept
 
 
@@ -247,7 +247,8 @@ def _classifiers(servable: Servable) -> list[Classifier]:
 
 
 def _rows(scorer: Classifier, labels: np.ndarray, precision: str) -> RowClassifier:
-    return RowClassifier(scorer.vector, Rows.of(scorer.weight[labels], scorer.bias[labels], precision), labels)
+    order = labels if len(labels) else slice(None)
+    return RowClassifier(scorer.vector, Rows.of(scorer.weight[order], scorer.bias[order], precision), labels)
 
 
 def _values(found: TopK, split: Split, weights: np.ndarray) -> dict[str, float]:

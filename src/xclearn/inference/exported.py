@@ -210,17 +210,15 @@ class RowClassifier(Scorer):
 
     vector: str  # the encoder whose vector it reads
     rows: Rows  # L rows
-    labels: np.ndarray  # (L,) int32 the label of each row
+    labels: np.ndarray  # (L,) int32 the label of each row; or empty: that is its number
 
     @property
     def n_labels(self) -> int:  # type: ignore[override]
-        return len(self.labels)
+        return len(self.rows.bias)
 
     @cached_property
     def _row_of_label(self) -> np.ndarray:
-        rows = np.empty_like(self.labels)
-        rows[self.labels] = np.arange(self.n_labels, dtype=np.int32)
-        return rows
+        return np.argsort(self.labels) if len(self.labels) else np.arange(self.n_labels)
 
     def score_all(self, vectors: np.ndarray) -> np.ndarray:
         return self.rows.score_all(vectors)[:, self._row_of_label]
@@ -230,7 +228,7 @@ class RowClassifier(Scorer):
 
     def check(self, dim: int) -> None:
         self.rows.check(dim, self.n_labels, "row_classifier")
-        check_labels(self.labels, self.n_labels, self.n_labels, "row_classifier")
+        check_labels(self.labels, self.n_labels if len(self.labels) else 0, self.n_labels, "row_classifier")
 
 
 def check_labels(labels: np.ndarray, size: int, n_labels: int, name: str) -> None:

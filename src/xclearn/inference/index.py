@@ -25,9 +25,9 @@ _RIDGE = 1.0
 def token_index(features: sp.csr_matrix, wanted: sp.csr_matrix, vector: str) -> TokenIndex:
     """From documents (n, V) and the labels (n, L) to be found for each.
 
-    A label's weight at a token is the sum of the token's weights in its documents, by the root of the norm of these sums.
-    The root stands between the sum itself, under which frequent labels are everywhere, and the centroid, under which
-    they are nowhere.
+    A label's weight at a token is the sum of the token's weights in its documents, by the root of the norm of these
+    sums. The root stands between the sum itself, under which frequent labels are everywhere, and the centroid, under
+    which they are nowhere.
     """
     sums = (features.T.tocsr() @ wanted).tocsr()  # (V, L)
     norms = np.sqrt(np.asarray(sums.multiply(sums).sum(axis=0)).ravel())  # (L,)

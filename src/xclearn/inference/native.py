@@ -83,9 +83,7 @@ class NativePredictor:
         return np.array(ids, dtype=np.int32), np.array(weights, dtype=np.float32)
 
 
-def native_predictor(
-    servable: Servable | Ensemble, n_threads: int | None = None
-) -> NativePredictor | Ensemble | None:
+def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None) -> NativePredictor | Ensemble | None:
     """The native form of a servable; None where there is none. By default a thread for each core."""
     if isinstance(servable, Ensemble):
         members: list[Any] = [native_predictor(member, n_threads) for member in servable.members]
@@ -135,9 +133,9 @@ def _is_known(servable: Servable) -> bool:
     reads = [scorer.vector for scorer in servable.scorers]
     if isinstance(servable.candidates, ClusterBeam | ClusterIndex):
         reads.append(servable.candidates.vector)
-    fused = isinstance(servable.fusion, Product) or (isinstance(servable.fusion, Sigmoid) and len(servable.scorers) == 1)
+    one = isinstance(servable.fusion, Sigmoid) and len(servable.scorers) == 1
     return (
-        fused
+        (one or isinstance(servable.fusion, Product))
         and isinstance(servable.vectoriser, TfidfVectoriser | SparseVectoriser)
         and isinstance(servable.candidates, _CANDIDATES)
         and all(isinstance(encoder, _ENCODERS) for encoder in servable.encoders.values())
@@ -179,7 +177,7 @@ def _add_candidates(
 def _scorer_rows(scorer: Scorer) -> tuple[tuple[Any, ...], np.ndarray | None]:
     """The rows as the core takes them, and the label of each; None where that is its number."""
     if isinstance(scorer, RowClassifier):
-        return _parts(scorer.rows), scorer.labels
+        return _parts(scorer.rows), scorer.labels if len(scorer.labels) else None
     assert isinstance(scorer, Classifier)
     return _exact_parts(scorer.weight, scorer.bias), None
 
@@ -188,7 +186,7 @@ def _rows_by_position(labels: np.ndarray | None, own: np.ndarray | None) -> np.n
     """The row (L,) int32 that scores the label at each position; empty where that is the position itself."""
     if own is None:
         return _NO_ROWS if labels is None else labels
-    if np.array_equal(own, np.arange(len(own)) if labels is None else labels):
+    if labels is not None and np.array_equal(own, labels):
         return _NO_ROWS
     row_of_label = np.argsort(own).astype(np.int32)
     return row_of_label if labels is None else row_of_label[labels]

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 
 def topk_csr(
@@ -13,3 +15,72 @@ def balanced_clusters_csr(
     n_threads: int,
 ) -> np.ndarray: ...
 def balanced_clusters_dense(rows: np.ndarray, n_clusters: int, seed: int, n_threads: int) -> np.ndarray: ...
+def train_linear(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    data: np.ndarray,
+    n_columns: int,
+    group_indptr: np.ndarray,
+    group_rows: np.ndarray,
+    problem_indptr: np.ndarray,
+    positive_indptr: np.ndarray,
+    positive_rows: np.ndarray,
+    logistic: bool,
+    cost: float,
+    tolerance: float,
+    max_passes: int,
+    threshold: float,
+    bias: float,
+    learn_bias: bool,
+    seed: int,
+    n_threads: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
+
+class Predictor:
+    def __init__(self, n_labels: int) -> None: ...
+    def set_text(
+        self, tokens: list[str], pieces: bool, idf: np.ndarray, damped: np.ndarray, normalise: bool
+    ) -> None: ...
+    def add_encoder(self, embeddings: np.ndarray) -> None: ...
+    def add_relu(self) -> None: ...
+    def add_residual(self, weight: np.ndarray, bias: np.ndarray) -> None: ...
+    def add_gated(
+        self, weight: np.ndarray, bias: np.ndarray, block_gate: np.ndarray, skip_gate: np.ndarray
+    ) -> None: ...
+    def add_level(self, encoder: int, rows: tuple[Any, ...], offsets: np.ndarray, beam: int) -> None: ...
+    def set_index(
+        self,
+        offsets: np.ndarray,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        always: np.ndarray,
+        tokens: int,
+        postings: int,
+        shortlist: int,
+    ) -> None: ...
+    def set_labels(self, labels: np.ndarray) -> None: ...
+    def add_scorer(self, encoder: int, rows: tuple[Any, ...], row_of_position: np.ndarray) -> None: ...
+    def set_product(self) -> None: ...
+    def bag(self, text: str) -> tuple[list[int], list[float]]: ...
+    def predict_texts(
+        self,
+        texts: list[str],
+        offsets: np.ndarray,
+        labels: np.ndarray,
+        n_threads: int,
+        ids: np.ndarray,
+        scores: np.ndarray,
+    ) -> None: ...
+    def predict_rows(
+        self,
+        indptr: np.ndarray,
+        indices: np.ndarray,
+        data: np.ndarray,
+        offsets: np.ndarray,
+        labels: np.ndarray,
+        n_threads: int,
+        ids: np.ndarray,
+        scores: np.ndarray,
+    ) -> None: ...
+
+def strings(block: np.ndarray, offsets: np.ndarray, ids: np.ndarray) -> list[str]: ...

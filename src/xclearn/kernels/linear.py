@@ -158,7 +158,7 @@ class _Solver:
             largest = np.zeros(n_problems)
             shuffled = _shuffled(np.arange(n), _splitmix64(random ^ np.uint64(number)))
             for order, here in ((np.arange(n), going & whole), (shuffled, going & ~whole)):
-                for i in order if here.any() else ():
+                for i in order.tolist() if here.any() else ():
                     self._hinge_step(i, here, dual, active, largest)
             converged = largest <= self.settings.tolerance
             going &= ~(converged & whole)

@@ -48,13 +48,17 @@ class Run:
 
     def keep(self, name: str, inputs: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
         """A structure computed between stages, stored under a hash of its inputs: a resumed run uses the very same."""
+        return self.keep_all(name, inputs, lambda: {"value": compute()})["value"]
+
+    def keep_all(self, name: str, inputs: str, compute: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """As `keep`, for several arrays."""
         key = f"keep-{name}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
         found = self.checkpoint.load(key)
         if found is not None:
-            return found[0]["value"]
-        value = compute()
-        self.checkpoint.save(key, {"value": value}, {})
-        return value
+            return found[0]
+        values = compute()
+        self.checkpoint.save(key, values, {})
+        return values
 
 
 def pick_device(name: str) -> torch.device:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from xclearn.data.topk import TopK
+from xclearn.inference.servable import Servable
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import evaluate_predictions, extra_for_filter
 from xclearn.training.prepare import Prepared
@@ -37,3 +38,14 @@ def held_out_score(
         return report.values[metric]
 
     return score
+
+
+def servable_score(data: Prepared, metric: str, servable: Servable) -> float:
+    """The metric of a servable on the held-out documents, in percent."""
+
+    def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        assert data.held_out_features is not None
+        ids, scores = servable.rank(data.held_out_features[rows.numpy()], k)
+        return torch.from_numpy(ids), torch.from_numpy(scores)
+
+    return held_out_score(data, metric, best)()
