@@ -1,9 +1,9 @@
-# setup · demo · test · lint · bench · docs. Every target sets up what it needs; nothing is installed outside .venv.
+# setup · demo · test · test-slow · lint · bench · docs. Every target sets up what it needs; nothing is installed outside .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
 
-.PHONY: setup demo test lint bench docs
+.PHONY: setup demo test test-slow lint bench docs
 
 setup: .venv/setup.stamp
 
@@ -26,6 +26,9 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+
+test-slow: setup  # what takes minutes: the whole demo
+	$(BIN)/python -m pytest -m slow
 
 bench: setup
 	$(BIN)/python benchmarks/speed/kernels.py

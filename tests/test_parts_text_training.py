@@ -6,6 +6,7 @@ import scipy.sparse as sp
 import torch
 from torch.nn import functional as F
 
+from xclearn.errors import ConfigError
 from xclearn.parts import label_clusters
 from xclearn.parts.label_clusters import cluster_relevance, cluster_rows, cluster_texts, membership, padded_rows
 from xclearn.parts.rows import SparseRows
@@ -111,3 +112,9 @@ def test_the_device_path_finds_planted_clusters_of_equal_size(n_rows):
     if n_rows == 64:  # with no filling rows the planted clusters come back whole
         assert len({(int(a), int(b)) for a, b in zip(truth, found, strict=True)}) <= 12
     assert cluster_rows(rows, 8, seed=1).shape == (n_rows,)
+
+
+@pytest.mark.parametrize("n_clusters", [3, 12, 128])
+def test_a_number_of_clusters_that_cannot_be_is_refused_by_name(n_clusters):
+    with pytest.raises(ConfigError, match=r"n_clusters: no such number of clusters; got \d+; allowed: a power of two"):
+        cluster_rows(torch.randn(64, 4), n_clusters, seed=0)

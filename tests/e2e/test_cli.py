@@ -270,11 +270,14 @@ def test_a_demo_replaces_no_other_model(own_model: Path, xc: Callable[..., Resul
     assert_refused(xc("demo", "-o", own_model), "there already is a model")
 
 
+SHORT_DEMO = ("surrogate_epochs=1", "ranker_epochs=1", "embedding_dim=8")
+
+
 @pytest.mark.slow
 def test_the_demo_from_nothing_to_predictions(tmp_path: Path) -> None:
     """With one short epoch; a second demo takes the place of the first."""
     for _ in range(2):
-        result = run("demo", "--set", "epochs=1", "--set", "embedding_dim=8", cwd=tmp_path)
+        result = run("demo", *(f"--set={name}" for name in SHORT_DEMO), cwd=tmp_path)
         assert result.code == 0
         assert "label popularity" in result.out
         assert len([line for line in result.out.splitlines() if line[4:9].replace(".", "").isdigit()]) == 30

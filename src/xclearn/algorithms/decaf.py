@@ -143,7 +143,7 @@ class Decaf(Algorithm):
         surrogate = task(first, labels)
         if self.ranker == "shortlist":
             groups = clusters("clusters", first.table.detach())
-            surrogate = task(self._network(first.table, groups.texts, first, run, refine=False), groups.positives)
+            surrogate = task(self._network(first.table, groups.texts, None, run, refine=False), groups.positives)
         if self.surrogate_epochs:
             yield self._stage("surrogate", surrogate, run, number(self.surrogate_epochs), self.surrogate_lr)
         self.members_: list[tuple[TextTask, Shortlister | None]] = []

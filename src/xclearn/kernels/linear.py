@@ -69,13 +69,24 @@ def _native(problems: Problems, settings: Linear, seed: int, n_threads: int) -> 
 
     features = sp.csr_matrix(problems.features, dtype=np.float32)
     indptr, indices, weights, bias = solve(
-        *(_int64(features.indptr), _int32(features.indices), features.data, features.shape[1]),
-        *(_int64(problems.groups.indptr), _int32(problems.groups.indices)),
+        _int64(features.indptr),
+        _int32(features.indices),
+        features.data,
+        features.shape[1],
+        _int64(problems.groups.indptr),
+        _int32(problems.groups.indices),
         _int64(problems.problems),
-        *(_int64(problems.positives.indptr), _int32(problems.positives.indices)),
-        *(settings.loss == "logistic", settings.cost, settings.tolerance, settings.max_passes, settings.threshold),
-        *(settings.bias or 0.0, settings.bias is None),
-        *(seed, n_threads),
+        _int64(problems.positives.indptr),
+        _int32(problems.positives.indices),
+        settings.loss == "logistic",
+        settings.cost,
+        settings.tolerance,
+        settings.max_passes,
+        settings.threshold,
+        settings.bias or 0.0,
+        settings.bias is None,
+        seed,
+        n_threads,
     )
     shape = (problems.positives.shape[0], features.shape[1])
     return sp.csr_matrix((weights, indices, indptr), shape=shape), bias

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import torch
 from torch.nn import functional as F
 
+from xclearn.errors import ConfigError
 from xclearn.labels.clustering import cluster_labels
 from xclearn.parts.rows import FeatureRows, SparseRows, bag_vectors
 
@@ -20,6 +21,9 @@ _AT_ONCE = 4096  # documents whose vectors are summed at a time
 
 def cluster_rows(rows: torch.Tensor, n_clusters: int, seed: int) -> np.ndarray:
     """The cluster of each row (L, D); `n_clusters` is a power of two not above the number of rows."""
+    if n_clusters & (n_clusters - 1) or n_clusters > len(rows):
+        allowed = f"a power of two up to the {len(rows):,} labels"
+        raise ConfigError("no such number of clusters", where="n_clusters", got=n_clusters, allowed=allowed)
     if rows.device.type == "cpu":
         return cluster_labels(np.ascontiguousarray(rows.numpy()), n_clusters, seed)
     return _cluster_on_device(rows, n_clusters, seed)
