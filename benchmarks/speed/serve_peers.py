@@ -1,9 +1,10 @@
 """A peer behind a pipe: trained once, then asked text by text. Runs under the peer's own interpreter, without xclearn.
 
     python serve_peers.py fit PEER FOLDER      reads FOLDER/train.jsonl ({"text", "labels": ids}), writes FOLDER/PEER
-    python serve_peers.py serve PEER FOLDER    a JSON list of texts a line in, {"times_us", "cpu_us", "names"} out
+    python serve_peers.py serve PEER FOLDER    lines {"texts", "at_once"} in, {"times_us", "cpu_us", "names"} out
 
-Every time is of one text, from the text to the names of its ten best labels, with the peer's own tf-idf step.
+Times go from the text to the names of its ten best labels, with the peer's own tf-idf step: of each text, or of all of
+them `at_once`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import pickle
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,8 @@ class Peer(ABC):
     def load(self, folder: Path) -> None: ...
 
     @abstractmethod
-    def best(self, text: str) -> list[int]: ...
+    def best(self, texts: list[str]) -> list[list[int]]:
+        """The ten best labels of each."""
 
 
 class Pecos(Peer):
@@ -51,8 +55,8 @@ class Pecos(Peer):
         self.vectorizer = Vectorizer.load(str(folder / "tfidf"))
         self.model = XLinearModel.load(str(folder / "model"), is_predict_only=True)
 
-    def best(self, text: str) -> list[int]:
-        return _best_of(self.model.predict(self.vectorizer.predict([text]), only_topk=K, beam_size=BEAM, threads=1))
+    def best(self, texts: list[str]) -> list[list[int]]:
+        return _best_of(self.model.predict(self.vectorizer.predict(texts), only_topk=K, beam_size=BEAM, threads=1))
 
 
 class PecosSklearn(Peer):
@@ -67,8 +71,8 @@ class PecosSklearn(Peer):
         self.tfidf = _load_tfidf(folder)
         self.model = XLinearModel.load(str(folder / "model"), is_predict_only=True)
 
-    def best(self, text: str) -> list[int]:
-        rows = self.tfidf.transform([text])
+    def best(self, texts: list[str]) -> list[list[int]]:
+        rows = self.tfidf.transform(texts)
         rows.sort_indices()
         return _best_of(self.model.predict(rows, only_topk=K, beam_size=BEAM, threads=1))
 
@@ -98,11 +102,14 @@ class Omikuji(Peer):
         self.tfidf = _load_tfidf(folder)
         self.model = omikuji.Model.load(str(folder / "model"))
 
-    def best(self, text: str) -> list[int]:
-        row = self.tfidf.transform([text])
-        row.sort_indices()
-        pairs = list(zip(row.indices.tolist(), row.data.tolist(), strict=True))
-        return [label for label, _ in self.model.predict(pairs, beam_size=BEAM, top_k=K)]
+    def best(self, texts: list[str]) -> list[list[int]]:
+        rows = self.tfidf.transform(texts)
+        rows.sort_indices()
+        found = []
+        for begin, end in pairwise(rows.indptr.tolist()):
+            pairs = list(zip(rows.indices[begin:end].tolist(), rows.data[begin:end].tolist(), strict=True))
+            found.append([label for label, _ in self.model.predict(pairs, beam_size=BEAM, top_k=K)])
+        return found
 
 
 class FastText(Peer):
@@ -125,12 +132,18 @@ class FastText(Peer):
 
         self.model = fasttext.load_model(str(folder / "model.bin"))
 
-    def best(self, text: str) -> list[int]:
-        found = self.model.f.predict(" ".join(text.lower().split()) + "\n", K, 0.0, "strict")
-        return [int(label[len("__label__") :]) for _, label in found]
+    def best(self, texts: list[str]) -> list[list[int]]:
+        lines = (" ".join(text.lower().split()) + "\n" for text in texts)
+        found = (self.model.f.predict(line, K, 0.0, "strict") for line in lines)
+        return [[int(label[len("__label__") :]) for _, label in own] for own in found]
 
 
-PEERS = {"pecos": Pecos, "pecos_sklearn": PecosSklearn, "omikuji": Omikuji, "fasttext": FastText}
+PEERS: dict[str, Callable[[], Peer]] = {
+    "pecos": Pecos,
+    "pecos_sklearn": PecosSklearn,
+    "omikuji": Omikuji,
+    "fasttext": FastText,
+}
 
 
 def _fit_tfidf(texts: list[str], folder: Path) -> Any:
@@ -165,9 +178,12 @@ def _matrix(labels: list[list[int]], n_labels: int) -> Any:
     return sp.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=(len(labels), n_labels))
 
 
-def _best_of(found: Any) -> list[int]:
-    order = (-found.data).argsort(kind="stable")
-    return found.indices[order].tolist()
+def _best_of(found: Any) -> list[list[int]]:
+    best = []
+    for begin, end in pairwise(found.indptr.tolist()):
+        order = (-found.data[begin:end]).argsort(kind="stable")
+        best.append(found.indices[begin:end][order].tolist())
+    return best
 
 
 def fit(name: str, folder: Path) -> None:
@@ -179,18 +195,23 @@ def fit(name: str, folder: Path) -> None:
 
 
 def serve(name: str, folder: Path) -> None:
+    answers_out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a peer itself prints is no answer
     peer, names = PEERS[name](), json.loads((folder / "names.json").read_text())
     peer.load(folder / name)
-    print(json.dumps("ready"), flush=True)
+    print(json.dumps("ready"), file=answers_out, flush=True)
     for line in sys.stdin:
+        question = json.loads(line)
+        texts = question["texts"]
+        parts = [texts] if question["at_once"] else [[text] for text in texts]
         times, answers, cpu = [], [], time.process_time()
-        for text in json.loads(line):
+        for part in parts:
             start = time.perf_counter()
-            found = [names[label] for label in peer.best(text)]
+            found = [[names[label] for label in own] for own in peer.best(part)]
             times.append(1e6 * (time.perf_counter() - start))
-            answers.append(found)
-        spent = 1e6 * (time.process_time() - cpu) / max(1, len(times))
-        print(json.dumps({"times_us": times, "cpu_us": spent, "names": answers}), flush=True)
+            answers += found
+        spent = 1e6 * (time.process_time() - cpu) / len(texts)
+        print(json.dumps({"times_us": times, "cpu_us": spent, "names": answers}), file=answers_out, flush=True)
 
 
 if __name__ == "__main__":

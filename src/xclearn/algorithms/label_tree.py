@@ -21,19 +21,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.config import Count, Range, Rate, Weight
-from xclearn.errors import DataError
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import LabelTree as ServedTree
 from xclearn.inference.sparse import LabelTrees, TreeLevel
 from xclearn.labels.clustering import cluster_labels, label_centroids
 from xclearn.parts.linear import (
-    TEXT_WEIGHTS,
+    TEXT_WEIGHT,
     Loss,
     Solver,
     leaf_order,
     level_widths,
     linear_servable,
     matrix_of,
+    require_label_text,
     tree_levels,
 )
 from xclearn.text import WordPiece, Words
@@ -41,11 +41,9 @@ from xclearn.training.algorithm import Algorithm
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
-from xclearn.training.scoring import servable_score
+from xclearn.training.scoring import best_text_weight
 from xclearn.training.stage import Stage, Stopping
 
-_SPARSE = 50.0  # operations of a dense product in the time of one on sparse rows
-_PASSES = 5  # over all examples of a node that a classifier needs, about
 _GROWTH = 3  # weights of a level for each entry of the documents' features, about
 
 
@@ -71,7 +69,7 @@ class LabelTree(Algorithm):
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002
         if size.n_label_entries == 0:
             return {"label_text_weight": 0.0}
-        return {"label_text_weight": None if self.stopping else 0.15}
+        return {"label_text_weight": None if self.stopping else TEXT_WEIGHT}
 
     def _plan(self, size: Size, device: str) -> Plan:
         widths = [*level_widths(size.n_labels, self.branching, self.max_leaf), size.n_labels]
@@ -84,20 +82,18 @@ class LabelTree(Algorithm):
             parameters=level * len(widths) * self.n_trees,
             optimiser=0,
             working=4 * level,
-            flops_per_epoch=2 * _SPARSE * _PASSES * visits,
+            flops_per_epoch=Solver.operations(visits),
             epochs=self.n_trees,
             path=f"levels of {', '.join(f'{width:,}' for width in widths)}, on the CPU",
         )
         return Plan(device=device, data=8 * (size.n_feature_entries + size.n_relevant), stages=(cost,))
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
-        if self.label_text_weight and data.label_features is None:
-            todo = "Give label texts, or set label_text_weight = 0."
-            raise DataError("label text is needed for label_text_weight", got=self.label_text_weight, todo=todo)
+        require_label_text(data.label_features, self.label_text_weight)
         features = sp.csr_matrix(data.features, dtype=np.float32)
         self.trees_ = [self._tree(features, data.relevance, run, number) for number in range(self.n_trees)]
         if self.label_text_weight is None:
-            self.label_text_weight = self._best_text_weight(data)
+            self.label_text_weight = best_text_weight(data, self.stopping, lambda weight: self._served(data, weight))
         yield from ()  # a solver needs no stage
 
     def _tree(self, features: sp.csr_matrix, relevance: sp.csr_matrix, run: Run, number: int) -> ServedTree:
@@ -123,14 +119,8 @@ class LabelTree(Algorithm):
             f"clusters-{number}", "", lambda: cluster_labels(label_centroids(relevance, features), widths[-1], seed)
         )
 
-    def _best_text_weight(self, data: Prepared) -> float:
-        assert self.stopping is not None
-        metric = self.stopping.metric
-        return max(TEXT_WEIGHTS, key=lambda weight: servable_score(data, metric, self._served(data, weight)))
-
     def _servable(self, data: Prepared) -> Servable:
-        assert self.label_text_weight is not None
-        return self._served(data, self.label_text_weight)
+        return self._served(data, self.label_text_weight or 0.0)
 
     def _served(self, data: Prepared, text_weight: float) -> Servable:
         scorer = LabelTrees("features", self.trees_, self.loss, self.beam)

@@ -68,7 +68,7 @@ def _print_examples(predictor: Predictor, data: Dataset) -> None:
     part = test.take(rows)
     texts = [str(text) for text in part.documents]
     print(f"\n{EXAMPLES} texts of the test split and their best labels (+ marks a right one):")
-    for i, found in enumerate(predictor.suggest(texts, 3)):
+    for i, found in enumerate(predictor.suggest(texts, 3, part.filter_pairs)):
         right = {data.labels.names[label] for label in part.relevance[i].indices}
         print(f"\n{cut(texts[i], 100)}")
         for suggestion in found:

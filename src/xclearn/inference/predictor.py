@@ -57,9 +57,9 @@ class Predictor:
         """The k best labels of each document: ids, scores (n, k); `exclude` holds (row, label) pairs to leave out."""
         return self._answers.predict(documents, k, exclude)
 
-    def suggest(self, texts: Sequence[str], k: int = 5) -> list[list[Suggestion]]:
+    def suggest(self, texts: Sequence[str], k: int = 5, exclude: np.ndarray = NO_PAIRS) -> list[list[Suggestion]]:
         """The same with label names: one list a text, best first."""
-        ids, scores = self.predict(texts, k)
+        ids, scores = self.predict(texts, k, exclude)
         there = ids >= 0
         labels = ids[there]
         says = self.labels.texts

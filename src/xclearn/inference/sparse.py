@@ -15,7 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import ModelError
-from xclearn.inference.components import Encoder, Fusion, Scorer, component, sigmoid
+from xclearn.inference.components import Encoder, Fusion, Scorer, component
+from xclearn.kernels import topk_csr
 
 LOSSES = ("squared_hinge", "logistic", "log")  # how a logit becomes a probability; log: it is one's logarithm
 
@@ -151,8 +152,8 @@ class TreeLevel:
         _expect_below(self.nodes, len(self.bias), size, "tree_level.nodes")
         parent = np.repeat(np.arange(n_parents), np.diff(self.starts))
         own = (self.nodes >= self.children[parent]) & (self.nodes < self.children[parent + 1])
-        if (np.diff(self._keys) < 0).any() or not own.all():
-            raise ModelError("tree_level.nodes do not stand with their parents")
+        if (np.diff(self._keys) < 0).any() or not own.all() or (np.diff(self.children) < 1).any():
+            raise ModelError("tree_level.nodes do not stand with their parents, or a parent has none")
 
 
 @final
@@ -226,25 +227,32 @@ class TextMix(Fusion):
     loss: str
     text_weight: float
 
+    def __post_init__(self) -> None:
+        if self.loss not in LOSSES:
+            raise ModelError("text_mix has an unknown loss", got=self.loss, allowed=", ".join(LOSSES))
+
     def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:  # noqa: ARG002
-        probability = np.exp(log_probability(logits[0], self.loss))
         if len(logits) == 1:
-            return probability
-        return (probability + self.text_weight * np.maximum(logits[1], 0)) / (1 + self.text_weight)
+            return np.exp(log_probability(logits[0], self.loss))
+        scores = np.maximum(logits[1], 0) * np.float32(self.text_weight / (1 + self.text_weight))
+        there = np.nonzero(logits[0] > -np.inf)  # a tree comes to few labels: an exponential of all would take longest
+        scores[there] += np.exp(log_probability(logits[0][there], self.loss)) / (1 + self.text_weight)
+        return scores
 
 
 def log_probability(logits: np.ndarray, loss: str) -> np.ndarray:
     """Of a classifier trained with this loss: as in Parabel exp(−max(0, 1 − z)²) for the squared hinge, else σ(z)."""
     if loss == "log":
         return logits
-    return -(np.maximum(1 - logits, 0) ** 2) if loss == "squared_hinge" else np.log(sigmoid(logits))
+    return -(np.maximum(1 - logits, 0) ** 2) if loss == "squared_hinge" else -np.logaddexp(0, -logits)
 
 
 def _best(rows: np.ndarray, scores: np.ndarray, k: int, n: int) -> np.ndarray:
     """Where the k best scores of each row stand, rows ascending in and out; the first of equals."""
-    order = np.lexsort((-scores, rows))
-    starts = np.searchsorted(rows, np.arange(n))
-    return order[np.arange(len(order)) - starts[rows] < k]
+    starts = np.searchsorted(rows, np.arange(n + 1))
+    places = np.arange(len(rows)) - starts[rows]
+    best, _ = topk_csr(starts, places, scores.astype(np.float32), k)  # (n, k)
+    return (starts[:-1, None] + best)[best >= 0]
 
 
 def _ranges(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

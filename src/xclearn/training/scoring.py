@@ -15,6 +15,9 @@ from xclearn.inference.servable import Servable
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import evaluate_predictions, extra_for_filter
 from xclearn.training.prepare import Prepared
+from xclearn.training.stage import Stopping
+
+TEXT_WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of the cosine with a label's text, to choose from
 
 _AT_ONCE = 1024  # documents scored at a time
 _MOST_FILTERED = 100  # a few documents have hundreds of void labels; the rest of theirs is beyond any top 10
@@ -40,9 +43,14 @@ def held_out_score(
     return score
 
 
-def servable_score(data: Prepared, metric: str, servable: Servable) -> float:
-    """The metric of a servable on the held-out documents, in percent."""
+def best_text_weight(data: Prepared, stopping: Stopping | None, served: Callable[[float], Servable]) -> float:
+    """The first of `TEXT_WEIGHTS` with which what is served does best on the held-out documents."""
+    assert stopping is not None
+    metric = stopping.metric
+    return max(TEXT_WEIGHTS, key=lambda weight: _served_score(data, metric, served(weight)))
 
+
+def _served_score(data: Prepared, metric: str, servable: Servable) -> float:
     def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         assert data.held_out_features is not None
         ids, scores = servable.rank(data.held_out_features[rows.numpy()], k)

@@ -1,0 +1,169 @@
+"""The linear solver: both backends against other libraries, against each other, and against brute force."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xclearn import kernels
+from xclearn.errors import DataError
+from xclearn.kernels.linear import Linear, Problems, _native, train_linear, train_linear_numpy
+
+needs_native = pytest.mark.skipif(kernels.BACKEND != "native", reason="the native extension is not built")
+BACKENDS = [train_linear_numpy, pytest.param(_native, marks=needs_native)]
+EXACT = Linear("squared_hinge", cost=2.0, bias=None, tolerance=1e-5, max_passes=2000, threshold=0.0)
+
+
+def random_problems(n=40, n_features=15, n_problems=3, n_groups=1, seed=0):
+    """Groups of random rows; problems with random positives, dealt out among the groups."""
+    rng = np.random.default_rng(seed)
+    features = sp.random(n, n_features, 0.2, "csr", dtype=np.float32, random_state=rng)
+    members = rng.random((n_groups, n)) < (1 if n_groups == 1 else 0.5)
+    positives = rng.random((n_problems, n)) < 0.25
+    problems = np.sort(np.append(rng.integers(0, n_problems + 1, n_groups - 1), [0, n_problems]))
+    return Problems(features, sp.csr_matrix(members), problems, sp.csr_matrix(positives))
+
+
+def objective(weights, bias, features, sign, cost):
+    """The primal of the squared hinge with a fixed bias."""
+    return 0.5 * weights @ weights + cost * (np.maximum(1 - sign * (features @ weights + bias), 0) ** 2).sum()
+
+
+def same_bits(one, other):
+    return all((a == b).all() for a, b in zip(arrays(one), arrays(other), strict=True))
+
+
+def arrays(trained):
+    weights, bias = trained
+    return weights.indptr, weights.indices, weights.data, bias
+
+
+# Against other libraries
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+def test_the_optimum_is_scikit_learns(backend, loss):
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import LinearSVC
+
+    problems = random_problems()
+    weights, bias = backend(problems, EXACT._replace(loss=loss), 0, 2)
+    for problem, row in enumerate(problems.positives.toarray()):
+        if loss == "logistic":
+            other = LogisticRegression(C=2.0, solver="liblinear", tol=1e-8, max_iter=10_000)
+        else:
+            other = LinearSVC(C=2.0, tol=1e-8, max_iter=100_000)
+        other.fit(problems.features, row)
+        np.testing.assert_allclose(weights[problem].toarray(), other.coef_, atol=1e-5)
+        np.testing.assert_allclose(bias[problem], other.intercept_[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_with_a_fixed_bias_the_optimum_is_that_of_a_general_minimiser(backend):
+    problems = random_problems()
+    weights, bias = backend(problems, EXACT._replace(bias=-1.0), 0, 1)
+    assert bias.tolist() == [-1, -1, -1]
+    for problem, row in enumerate(problems.positives.toarray()):
+        arguments = (-1.0, problems.features.astype(np.float64), np.where(row, 1, -1), 2.0)
+        found = scipy.optimize.minimize(objective, np.zeros(15), arguments, method="L-BFGS-B", options={"ftol": 1e-14})
+        ours = objective(weights[problem].toarray().ravel().astype(np.float64), *arguments)
+        assert ours <= found.fun + 1e-6
+
+
+# The backends against each other
+
+
+@needs_native
+@given(
+    seed=st.integers(0, 1000),
+    loss=st.sampled_from(["squared_hinge", "logistic"]),
+    bias=st.sampled_from([None, -1.0]),
+    max_passes=st.integers(1, 5),
+    n_groups=st.integers(1, 4),
+)
+def test_native_gives_the_bits_of_numpy(seed, loss, bias, max_passes, n_groups):
+    problems = random_problems(25, 8, 5, n_groups, seed)
+    settings = Linear(loss, 1.0, bias, 0.1, max_passes, 0.05)
+    assert same_bits(_native(problems, settings, seed, 2), train_linear_numpy(problems, settings, seed, 1))
+
+
+@needs_native
+def test_threads_change_nothing():
+    problems = random_problems(n_problems=300, n_groups=3)
+    settings = EXACT._replace(tolerance=0.3)
+    assert same_bits(_native(problems, settings, 0, 1), _native(problems, settings, 0, 3))
+
+
+# What the arguments mean
+
+
+def test_the_seed_changes_the_way_but_not_the_end():
+    problems = random_problems()
+    loose, tight = EXACT._replace(max_passes=2), EXACT
+    assert not same_bits(train_linear(problems, loose, 0), train_linear(problems, loose, 1))
+    one, other = train_linear(problems, tight, 0)[0], train_linear(problems, tight, 1)[0]
+    assert abs(one - other).max() < 1e-5
+
+
+def test_weights_up_to_the_threshold_are_dropped():
+    problems = random_problems()
+    whole, bias = train_linear(problems, EXACT, 0)
+    pruned, same_bias = train_linear(problems, EXACT._replace(threshold=0.5), 0)
+    expected = np.where(np.abs(whole.toarray()) > 0.5, whole.toarray(), 0)
+    assert 0 < pruned.nnz < whole.nnz
+    assert (pruned.toarray() == expected).all()
+    assert (bias == same_bias).all()
+
+
+def test_a_group_sees_its_own_rows_only():
+    """The same as a matrix of these rows alone, up to the order of examples; positives elsewhere do not count."""
+    problems = random_problems(n_groups=2)
+    for group in range(2):
+        rows = problems.groups[group].indices
+        own = slice(problems.problems[group], problems.problems[group + 1])
+        alone = Problems(
+            problems.features[rows],
+            sp.csr_matrix(np.ones((1, len(rows)))),
+            np.array([0, own.stop - own.start]),
+            problems.positives[own][:, rows],
+        )
+        difference = train_linear(problems, EXACT, 0)[0][own] - train_linear(alone, EXACT, 0)[0]
+        assert abs(difference).sum() < 1e-3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_without_positives_or_rows_nothing_is_learnt(backend):
+    features = sp.csr_matrix(np.eye(3, dtype=np.float32))
+    groups = sp.csr_matrix(np.array([[1, 1, 1], [0, 0, 0]]))
+    problems = Problems(features, groups, np.array([0, 1, 2]), sp.csr_matrix(np.array([[0, 0, 0], [1, 1, 0]])))
+    weights, bias = backend(problems, EXACT._replace(bias=-1.0), 0, 1)
+    assert weights.nnz == 0
+    assert bias.tolist() == [-1, -1]
+
+
+def test_one_positive_by_hand():
+    """One example x = 1 with bias −1 and cost 1: ½w² + (1 − (w − 1))² is least at w = 4 / 3."""
+    ones = sp.csr_matrix(np.ones((1, 1), dtype=np.float32))
+    weights, _ = train_linear(Problems(ones, ones, np.array([0, 1]), ones), EXACT._replace(cost=1.0, bias=-1.0), 0)
+    np.testing.assert_allclose(weights.toarray(), [[4 / 3]], rtol=1e-5)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"groups": sp.csr_matrix((1, 7))}, r"differ in rows; got \(40, 7, 40\)"),
+        ({"positives": sp.csr_matrix((3, 7))}, r"differ in rows; got \(40, 40, 7\)"),
+        ({"problems": np.array([0, 2])}, "do not walk through the groups"),
+        ({"problems": np.array([0, 1, 3])}, "do not walk through the groups"),
+        ({"features": sp.csr_matrix(np.full((40, 1), np.nan, dtype=np.float32))}, "must be finite"),
+    ],
+)
+def test_problems_that_do_not_fit_are_named(change, message):
+    with pytest.raises(DataError, match=message):
+        train_linear(random_problems()._replace(**change), EXACT, 0)
