@@ -1,3 +1,4 @@
+# mypy: disable-error-code="import-not-found"
 """A peer behind a pipe: trained once, then asked text by text. Runs under the peer's own interpreter, without xclearn.
 
     python serve_peers.py fit PEER FOLDER      reads FOLDER/train.jsonl ({"text", "labels": ids}), writes FOLDER/PEER
