@@ -65,7 +65,7 @@ class Step:
         rows = LabelRows(0, len(self.rows))
         made = RowClassifier(rows, self.dim, self.prior, self.update, torch.bfloat16).to(DEVICE)
         state = made.state_dict()
-        state["weight"][:, : self.dim + 1] = self.rows.to(DEVICE)
+        state["table"][: len(rows), : self.dim + 1] = self.rows.to(DEVICE)
         made.load_state_dict(state)
         x = self.x.to(DEVICE, copy=True).requires_grad_()
         loss = made.exact_loss(x, self._positives(), measure=True)
