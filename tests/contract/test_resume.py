@@ -22,7 +22,8 @@ from xclearn.inference.tensors import read_tensors, write_tensors
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.checkpoint import Checkpoint
 
-NAMES = algorithms.algorithm_names()
+SOLVED = ("label_tree", "sparse_one_vs_all")  # by a solver: no epochs to be killed in, but work that is kept
+NAMES = [name for name in algorithms.algorithm_names() if name not in SOLVED]
 STOPPING = {"patience": 1, "hold_out": 0.1}
 SAMPLED = {"exact_labels": 0, "n_negatives": 8, "label_optimiser": "adam", "label_lr": 0.01}
 RUNS = [
@@ -123,6 +124,16 @@ def test_what_a_killed_process_left_half_written_goes_with_the_checkpoint(killed
     assert len(list(folder.glob(".*.tmp"))) == 1
     Checkpoint(folder).remove()
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_a_solver_killed_while_it_keeps_its_work_ends_with_the_same_bits(name: str, tmp_path: Path) -> None:
+    solved, spot = Killed(tmp_path, {"algorithm": name, "settings": {}}), "while a checkpoint is written"
+    kill = {"operation": "os.rename", "file": ".keep-", "count": 1}
+    assert processes([solved.run("whole"), solved.run(spot, kill=kill)]) == [0, -signal.SIGKILL]
+    assert processes([solved.run(spot, resume=True)]) == [0]
+    whole, resumed = ((solved.out(run) / "tensors.safetensors").read_bytes() for run in ("whole", spot))
+    assert resumed == whole
 
 
 # What cannot be resumed
