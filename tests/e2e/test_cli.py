@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -338,8 +339,10 @@ def test_a_reader_that_goes_away_is_no_error(model: Path, tmp_path: Path) -> Non
 
 
 def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
-    command = [*XC, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT, **options)
+    """A process that listens to Ctrl-C even where the tests run in the background, which has it ignored."""
+    command, pipe = [*XC, *map(str, arguments)], subprocess.PIPE
+    listen = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, env=ENVIRONMENT, preexec_fn=listen, **options)
 
 
 def interrupt(process: subprocess.Popen[bytes]) -> str:
