@@ -12,11 +12,11 @@ from xclearn.inference import Model, load_model, save_model
 from xclearn.inference.components import AllLabels
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import (
-    LabelTree,
     LabelTrees,
     SparseClassifier,
     SparseFeatures,
     TextMix,
+    Tree,
     TreeLevel,
     log_probability,
     unit_rows,
@@ -43,7 +43,7 @@ def random_tree(seed, n_features=N_FEATURES):
         bias = rng.standard_normal(children[-1]).astype(np.float32)
         levels.append(TreeLevel.of(np.array(children), weights, bias))
         dense.append((children, weights.toarray(), bias))
-    return LabelTree(levels, rng.permutation(N_LABELS)), dense
+    return Tree(levels, rng.permutation(N_LABELS)), dense
 
 
 def search_by_hand(dense, labels, document, loss, beam):

@@ -84,10 +84,12 @@ def test_with_a_fixed_bias_the_optimum_is_that_of_a_general_minimiser(backend):
     max_passes=st.integers(1, 5),
     n_groups=st.integers(1, 4),
 )
-def test_native_gives_the_bits_of_numpy(seed, loss, bias, max_passes, n_groups):
+def test_native_agrees_with_numpy_after_any_number_of_passes(seed, loss, bias, max_passes, n_groups):
     problems = random_problems(25, 8, 5, n_groups, seed)
-    settings = Linear(loss, 1.0, bias, 0.1, max_passes, 0.05)
-    assert same_bits(_native(problems, settings, seed, 2), train_linear_numpy(problems, settings, seed, 1))
+    settings = Linear(loss, 1.0, bias, 0.1, max_passes, 0.0)
+    native, numpy = _native(problems, settings, seed, 2), train_linear_numpy(problems, settings, seed, 1)
+    np.testing.assert_allclose(native[0].toarray(), numpy[0].toarray(), atol=1e-5)
+    np.testing.assert_allclose(native[1], numpy[1], atol=1e-5)
 
 
 @needs_native

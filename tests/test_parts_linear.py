@@ -7,7 +7,9 @@ import scipy.sparse as sp
 from xclearn.errors import DataError
 from xclearn.inference.sparse import SparseClassifier
 from xclearn.parts.linear import (
+    Level,
     Solver,
+    everything,
     leaf_order,
     level_widths,
     linear_servable,
@@ -73,8 +75,7 @@ def test_levels_of_a_random_tree_by_brute_force():
 def planted_problem(n_problems):
     """Problem p has the documents with feature p."""
     features = sp.csr_matrix(np.tile(np.eye(n_problems, dtype=np.float32), (5, 1)))
-    everything = sp.csr_matrix(np.ones((1, features.shape[0]), dtype=np.float32))
-    return features, everything, np.array([0, n_problems]), sp.csr_matrix(features.T)
+    return features, Level(np.array([0, n_problems]), everything(features.shape[0]), sp.csr_matrix(features.T))
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
@@ -154,3 +155,11 @@ def test_words_that_weigh_little_beside_the_heaviest_are_left_out_of_label_texts
     text_scorer = linear_servable(vectoriser, scorer, "squared_hinge", texts, 1.0).scorers[1]
     scores = text_scorer.score_all(sp.csr_matrix(np.eye(3, dtype=np.float32)))  # (3 words, 2 labels)
     assert (scores > 0).tolist() == [[True, False], [False, True], [True, False]]
+
+
+def test_serving_leaves_the_label_features_as_they_were(vectoriser):
+    texts = vectoriser.transform(["the red car", "the blue tree", "green"])
+    before = texts.copy()
+    for _ in range(2):
+        linear_servable(vectoriser, classifier(vectoriser), "squared_hinge", texts, 0.5)
+    assert all((getattr(texts, name) == getattr(before, name)).all() for name in ("indptr", "indices", "data"))

@@ -249,7 +249,7 @@ def _label_rows(own: np.ndarray, idf: np.ndarray, embeddings: np.ndarray) -> Row
     return Rows(*joined)
 
 
-def _synthetic_index(own: np.ndarray, idf: np.ndarray, shortlist: int, most: int = 1000) -> TokenIndex:
+def _synthetic_index(own: np.ndarray, idf: np.ndarray, shortlist: int, most: int = 500) -> TokenIndex:
     """Postings of the labels' own tokens, the least labels of a token first: all weigh the same."""
     tokens, labels = own.ravel(), np.repeat(np.arange(len(own), dtype=np.int32), 6)
     order = np.argsort(tokens, kind="stable")
@@ -259,7 +259,7 @@ def _synthetic_index(own: np.ndarray, idf: np.ndarray, shortlist: int, most: int
     offsets = np.searchsorted(tokens, np.arange(TOKENS + 1)).astype(np.int64)
     always = np.arange(64, dtype=np.int32)
     weights = idf[tokens].astype(np.float32)
-    return TokenIndex("tokens", offsets, labels, weights, always, 32, max(1, shortlist // 2), shortlist)
+    return TokenIndex("tokens", offsets, labels, weights, always, 32, max(1, shortlist // 4), shortlist)
 
 
 def bytes_touched(predictor: Predictor, texts: list[str]) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar, final
 
 import numpy as np
@@ -22,8 +23,7 @@ import scipy.sparse as sp
 
 from xclearn.config import Count, Range, Rate, Weight
 from xclearn.inference.servable import Servable
-from xclearn.inference.sparse import LabelTree as ServedTree
-from xclearn.inference.sparse import LabelTrees, TreeLevel
+from xclearn.inference.sparse import LabelTrees, Tree, TreeLevel
 from xclearn.labels.clustering import cluster_labels, label_centroids
 from xclearn.parts.linear import (
     TEXT_WEIGHT,
@@ -96,28 +96,19 @@ class LabelTree(Algorithm):
             self.label_text_weight = best_text_weight(data, self.stopping, lambda weight: self._served(data, weight))
         yield from ()  # a solver needs no stage
 
-    def _tree(self, features: sp.csr_matrix, relevance: sp.csr_matrix, run: Run, number: int) -> ServedTree:
+    def _tree(self, features: sp.csr_matrix, relevance: sp.csr_matrix, run: Run, number: int) -> Tree:
         widths = level_widths(relevance.shape[1], self.branching, self.max_leaf)
-        clusters, seed = self._clusters(features, relevance, widths, run, number), run.seed_of("tree", number)
+        n_clusters, seed = widths[-1] if widths else 1, run.seed_of("tree", number)
+        clusters = run.keep(
+            f"clusters-{number}", "", lambda: cluster_labels(label_centroids(relevance, features), n_clusters, seed)
+        )
         solver = Solver(self.loss, self.cost, self.epochs, self.threshold, seed)
         levels = []
         for depth, level in enumerate(tree_levels(relevance, clusters, widths)):
-            name, problems = f"tree-{number}-{depth}", (features, level.groups, level.children, level.positives)
-            arrays = run.keep_all(name, "", lambda problems=problems: solver.train(*problems))  # type: ignore[misc]
+            arrays = run.keep_all(f"tree-{number}-{depth}", "", partial(solver.train, features, level))
             levels.append(TreeLevel.of(level.children, matrix_of(arrays, features.shape[1]), arrays["bias"]))
             run.log("step", stage=f"tree-{number}", step=depth + 1, steps=len(widths) + 1)
-        return ServedTree(levels, leaf_order(clusters))
-
-    def _clusters(
-        self, features: sp.csr_matrix, relevance: sp.csr_matrix, widths: list[int], run: Run, number: int
-    ) -> np.ndarray:
-        """Of the labels, from the documents they have."""
-        if not widths:
-            return np.zeros(relevance.shape[1], dtype=np.int32)
-        seed = run.seed_of("clusters", number)
-        return run.keep(
-            f"clusters-{number}", "", lambda: cluster_labels(label_centroids(relevance, features), widths[-1], seed)
-        )
+        return Tree(levels, leaf_order(clusters))
 
     def _servable(self, data: Prepared) -> Servable:
         return self._served(data, self.label_text_weight or 0.0)

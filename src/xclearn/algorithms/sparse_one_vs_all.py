@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -21,7 +22,16 @@ import scipy.sparse as sp
 from xclearn.config import Count, Rate, Weight
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import SparseClassifier
-from xclearn.parts.linear import TEXT_WEIGHT, Loss, Solver, linear_servable, matrix_of, require_label_text
+from xclearn.parts.linear import (
+    TEXT_WEIGHT,
+    Level,
+    Loss,
+    Solver,
+    everything,
+    linear_servable,
+    matrix_of,
+    require_label_text,
+)
 from xclearn.text import WordPiece, Words
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.plan import Plan, StageCost
@@ -71,13 +81,12 @@ class SparseOneVsAll(Algorithm):
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         require_label_text(data.label_features, self.label_text_weight)
         features, labels = sp.csr_matrix(data.features, dtype=np.float32), sp.csr_matrix(data.relevance.T)
-        everything = sp.csr_matrix(np.ones((1, features.shape[0]), dtype=np.float32))
         solver = Solver(self.loss, self.cost, self.epochs, self.threshold, run.seed_of("classifiers"))
         starts, parts = range(0, labels.shape[0], _AT_ONCE), []
         for number, start in enumerate(starts):
             own = labels[start : start + _AT_ONCE]
-            problems = (features, everything, np.array([0, own.shape[0]]), own)
-            arrays = run.keep_all(f"part-{number}", "", lambda problems=problems: solver.train(*problems))  # type: ignore[misc]
+            level = Level(np.array([0, own.shape[0]]), everything(features.shape[0]), own)
+            arrays = run.keep_all(f"part-{number}", "", partial(solver.train, features, level))
             parts.append((matrix_of(arrays, features.shape[1]), arrays["bias"]))
             run.log("step", stage="classifiers", step=number + 1, steps=len(starts))
         weights, biases = zip(*parts, strict=True)

@@ -34,6 +34,7 @@ SHORTLISTS = (125, 250, 500, 1000, 2000)  # labels kept of a model that scores a
 BEAMS = (8, 16, 32, 64, 128)  # clusters kept of a model that scores the labels of some
 LIMITS = {"P@1": 0.3, "PSP@5": 0.5}  # points that a form may lose before it is refused
 _USUAL_LOSS = 0.1  # points of P@1 where no limit is given
+_PER_POSTING = 4  # labels in the shortlist for each posting read of a token
 _TOKENS = "tokens"  # the vector that the index of tokens reads
 _DEPTH = 10  # labels of an answer that are compared with those of the original
 _SAMPLE = 10_000  # documents whose exact answers are part of the index
@@ -120,7 +121,7 @@ class Exporter:
             candidates = cluster_index(candidates, self._levels[number], form.precision, form.breadth)
         elif form.breadth:
             encoders = {**encoders, _TOKENS: Features(servable.vectoriser.n_features)}
-            postings = max(1, min(form.breadth // 2, self._token_index.postings))
+            postings = max(1, min(form.breadth // _PER_POSTING, self._token_index.postings))
             candidates = replace(self._token_index, shortlist=form.breadth, postings=postings)
         scorers = [_rows(scorer, labels, form.precision) for scorer in _classifiers(servable)]
         return replace(servable, encoders=encoders, candidates=candidates, scorers=scorers)

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from xclearn.inference.components import ClusterBeam
 from xclearn.inference.exported import ClusterIndex, Level, Rows, TokenIndex
 
-_POSTINGS = 1000  # labels kept of a token
+_POSTINGS = 500  # labels kept of a token
 _TOKENS = 32  # of a text that are looked up: a text of many words must not take many times as long
 _ALWAYS = 64  # labels that are candidates of every text
 _CHILDREN = 16  # of a node above the clusters

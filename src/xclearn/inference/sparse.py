@@ -159,7 +159,7 @@ class TreeLevel:
 @final
 @component("label_tree.v1")
 @dataclass(frozen=True)
-class LabelTree:
+class Tree:
     """Levels from the root to the labels; the nodes of the last level are labels."""
 
     levels: list[TreeLevel]
@@ -193,7 +193,7 @@ class LabelTrees(Scorer):
     """The logarithm of a label's mean probability over trees; −∞ where no tree's search came to it."""
 
     vector: str
-    trees: list[LabelTree]
+    trees: list[Tree]
     loss: str
     beam: int
 

@@ -29,6 +29,15 @@ _FEW = 16  # children from which on a positive is rare
 
 
 @final
+class Level(NamedTuple):
+    """The problems of one level of a tree: which documents of a parent have a label below each of its children."""
+
+    children: np.ndarray  # (P + 1,) where each parent's children start
+    groups: sp.csr_matrix  # (P, N) the documents of each parent
+    positives: sp.csr_matrix  # (C, N) the documents of each child
+
+
+@final
 @dataclass(frozen=True)
 class Solver:
     """How classifiers are trained."""
@@ -39,18 +48,17 @@ class Solver:
     threshold: float  # weights up to this are dropped
     seed: int
 
-    def train(
-        self, features: sp.csr_matrix, groups: sp.csr_matrix, children: np.ndarray, positives: sp.csr_matrix
-    ) -> dict[str, np.ndarray]:
-        """Classifiers of all problems as the arrays of a sparse matrix and biases; see `kernels.linear.Problems`.
+    def train(self, features: sp.csr_matrix, level: Level) -> dict[str, np.ndarray]:
+        """A classifier of each child, as the arrays of a sparse matrix (C, V) and biases (C,).
 
         Where positives are rare the squared hinge wants a bias of −1. To fix it there is as accurate as to learn it,
         and much faster: a document that shares no word with the positives is never looked at again.
         """
-        rare = len(children) > 1 and np.diff(children).max() >= _FEW
+        rare = np.diff(level.children).max() >= _FEW
         bias = -1.0 if rare and self.loss == "squared_hinge" else None
         settings = Linear(self.loss, self.cost, bias, TOLERANCE, self.epochs, self.threshold)
-        weights, biases = train_linear(Problems(features, groups, children, positives), settings, self.seed)
+        problems = Problems(features, level.groups, level.children, level.positives)
+        weights, biases = train_linear(problems, settings, self.seed)
         indptr = weights.indptr.astype(np.int64)
         return {"indptr": indptr, "indices": weights.indices, "data": weights.data, "bias": biases}
 
@@ -68,18 +76,9 @@ def require_label_text(label_features: sp.csr_matrix | np.ndarray | None, text_w
 
 
 def matrix_of(arrays: dict[str, np.ndarray], n_features: int) -> sp.csr_matrix:
-    """The weights (P, V) that `Solver.train` gave."""
+    """The weights (C, V) that `Solver.train` gave."""
     shape = (len(arrays["bias"]), n_features)
     return sp.csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
-
-
-@final
-class Level(NamedTuple):
-    """The problems of one level of a tree: in each parent, which of its documents have a label below each child."""
-
-    children: np.ndarray  # (P + 1,) where each parent's children start
-    groups: sp.csr_matrix  # (P, N) the documents of each parent
-    positives: sp.csr_matrix  # (C, N) the documents of each child
 
 
 def level_widths(n_labels: int, branching: int, max_leaf: int) -> list[int]:
@@ -98,8 +97,7 @@ def tree_levels(relevance: sp.csr_matrix, cluster_of_label: np.ndarray, widths: 
     The children of the last level are the labels in the order of `leaf_order`.
     """
     n, n_labels = relevance.shape
-    groups = sp.csr_matrix(np.ones((1, n), dtype=np.float32))
-    before = 1
+    groups, before = everything(n), 1
     for width in widths:
         node = cluster_of_label // (widths[-1] // width)
         below = sp.csr_matrix((np.ones(n_labels, np.float32), (np.arange(n_labels), node)), shape=(n_labels, width))
@@ -109,6 +107,11 @@ def tree_levels(relevance: sp.csr_matrix, cluster_of_label: np.ndarray, widths: 
     sizes = np.bincount(cluster_of_label, minlength=before)
     children = np.concatenate([[0], np.cumsum(sizes)])
     yield Level(children, groups, sp.csr_matrix(relevance.T)[leaf_order(cluster_of_label)])
+
+
+def everything(n_documents: int) -> sp.csr_matrix:
+    """The documents of the root, (1, N)."""
+    return sp.csr_matrix(np.ones((1, n_documents), dtype=np.float32))
 
 
 def leaf_order(cluster_of_label: np.ndarray) -> np.ndarray:
@@ -134,6 +137,5 @@ def _heavy_words(texts: sp.csr_matrix) -> sp.csr_matrix:
     """Without the words that weigh little beside the text's heaviest: they are in most texts and would cost most."""
     heaviest = np.repeat(np.abs(texts).max(axis=1).toarray().ravel(), np.diff(texts.indptr))
     kept = np.abs(texts.data) > _LIGHT * heaviest
-    heavy = sp.csr_matrix((texts.data * kept, texts.indices, texts.indptr), texts.shape)
-    heavy.eliminate_zeros()
-    return heavy
+    indptr = np.append(0, np.cumsum(kept))[texts.indptr]
+    return sp.csr_matrix((texts.data[kept], texts.indices[kept], indptr), texts.shape)

@@ -257,23 +257,25 @@ void fetch(const Rows& rows, int64_t begin, int64_t end) {
     fetch(static_cast<const char*>(rows.values) + begin * row_bytes(rows), (end - begin) * row_bytes(rows));
 }
 
-void apply(const Layer& layer, std::vector<float>& vector, Query& query) {
-    std::vector<float> inner(vector);
+void apply(const Layer& layer, std::vector<float>& vector) {
+    const auto dim = static_cast<int64_t>(vector.size());
+    std::vector<float> in(vector);
     if (layer.kind != Layer::Kind::residual)
-        for (float& value : inner) value = std::max(value, 0.0f);
+        for (float& value : in) value = std::max(value, 0.0f);
     if (layer.kind == Layer::Kind::relu) {
-        vector = inner;
+        vector.swap(in);
         return;
     }
-    query.set(inner);
-    score(layer.rows, query, 0, nullptr, layer.rows.n, inner.data());
-    for (size_t j = 0; j < vector.size(); ++j)
+    std::vector<float> out(layer.bias, layer.bias + dim);
+    for (int64_t j = 0; j < dim; ++j)
+        if (in[j] != 0) add_scaled(layer.columns.data() + j * dim, in[j], dim, out.data());  // a ReLU leaves many zeros
+    for (int64_t j = 0; j < dim; ++j)
         vector[j] = layer.kind == Layer::Kind::residual
-                        ? vector[j] + std::max(inner[j], 0.0f)
-                        : layer.block_gate[j] * inner[j] + layer.skip_gate[j] * vector[j];
+                        ? vector[j] + std::max(out[j], 0.0f)
+                        : layer.block_gate[j] * out[j] + layer.skip_gate[j] * vector[j];
 }
 
-void encode(const Encoder& encoder, const Bag& bag, Query& query) {
+std::vector<float> encode(const Encoder& encoder, const Bag& bag) {
     std::vector<float> vector(encoder.dim);
     const auto n = static_cast<int64_t>(bag.ids.size());
     const auto row = [&](int64_t i) { return encoder.embeddings + bag.ids[i] * encoder.dim; };
@@ -281,8 +283,8 @@ void encode(const Encoder& encoder, const Bag& bag, Query& query) {
         if (i + ROWS_AHEAD < n) fetch(row(i + ROWS_AHEAD), encoder.dim * sizeof(float));
         if (i >= 0) add_scaled(row(i), bag.weights[i], encoder.dim, vector.data());
     }
-    for (const Layer& layer : encoder.layers) apply(layer, vector, query);
-    query.set(vector);
+    for (const Layer& layer : encoder.layers) apply(layer, vector);
+    return vector;
 }
 
 double log_logistic(double logit) { return -(std::max(-logit, 0.0) + std::log1p(std::exp(-std::abs(logit)))); }
@@ -437,7 +439,7 @@ class Search {
     Search(const Servable& servable, const Bag& bag, Best best)
         : servable_(servable), best_(std::move(best)), queries_(servable.encoders.size()),
           logits_(servable.scorers.size()) {
-        for (size_t i = 0; i < queries_.size(); ++i) encode(servable.encoders[i], bag, queries_[i]);
+        for (size_t i = 0; i < queries_.size(); ++i) queries_[i].set(encode(servable.encoders[i], bag));
     }
 
     // The labels of the best clusters.

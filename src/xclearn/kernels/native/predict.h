@@ -65,9 +65,10 @@ struct Rows {
 
 struct Layer {
     enum class Kind { relu, residual, gated } kind;
-    Rows rows;
-    const float* block_gate;
-    const float* skip_gate;
+    std::vector<float> columns;  // (dim, dim) the weight, column after column
+    const float* bias = nullptr;
+    const float* block_gate = nullptr;
+    const float* skip_gate = nullptr;
 };
 
 struct Encoder {

@@ -69,17 +69,16 @@ class Predictor {
         servable_.encoders.push_back({keep(embeddings), static_cast<int64_t>(embeddings.shape(1)), {}});
     }
 
-    void add_relu() { servable_.encoders.back().layers.push_back({xclearn::Layer::Kind::relu, {}, nullptr, nullptr}); }
+    void add_relu() { servable_.encoders.back().layers.push_back({xclearn::Layer::Kind::relu, {}}); }
 
     void add_residual(const In<float, 2>& weight, const In<float, 1>& bias) {
-        servable_.encoders.back().layers.push_back(
-            {xclearn::Layer::Kind::residual, float32_rows(weight, bias), nullptr, nullptr});
+        servable_.encoders.back().layers.push_back({xclearn::Layer::Kind::residual, transposed(weight), keep(bias)});
     }
 
     void add_gated(const In<float, 2>& weight, const In<float, 1>& bias, const In<float, 1>& block_gate,
                    const In<float, 1>& skip_gate) {
         servable_.encoders.back().layers.push_back(
-            {xclearn::Layer::Kind::gated, float32_rows(weight, bias), keep(block_gate), keep(skip_gate)});
+            {xclearn::Layer::Kind::gated, transposed(weight), keep(bias), keep(block_gate), keep(skip_gate)});
     }
 
     void add_level(int64_t encoder, const nb::tuple& rows, const In<int64_t, 1>& offsets, int64_t beam) {
@@ -134,9 +133,12 @@ class Predictor {
     }
 
   private:
-    xclearn::Rows float32_rows(const In<float, 2>& weight, const In<float, 1>& bias) {
-        return {keep(weight), xclearn::Precision::float32, nullptr, keep(bias), static_cast<int64_t>(weight.shape(0)),
-                static_cast<int64_t>(weight.shape(1))};
+    static std::vector<float> transposed(const In<float, 2>& weight) {
+        const size_t n = weight.shape(0), width = weight.shape(1);
+        std::vector<float> columns(n * width);
+        for (size_t i = 0; i < n; ++i)
+            for (size_t j = 0; j < width; ++j) columns[j * n + i] = weight.data()[i * width + j];
+        return columns;
     }
 
     // (bytes of the values, bytes of one value, scale, bias)
