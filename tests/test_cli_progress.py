@@ -23,6 +23,7 @@ PLAN = {
 EVENTS: list[dict[str, Any]] = [
     PLAN,
     {"event": "resumed", "stage": "first", "epoch": 1},
+    {"event": "note", "beam": 4, "recall": 0.9},
     {"event": "stage", "stage": "first", "epochs": 2, "first_epoch": 1, "items": 20},
     {"event": "step", "stage": "first", "step": 3, "steps": 4},
     {"event": "step", "stage": "first", "step": 4, "steps": 4},
@@ -43,13 +44,14 @@ def show(log: Path | None = None) -> None:
             callback(event)
 
 
-def test_off_a_terminal_only_the_plan_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_off_a_terminal_only_the_plan_and_notes_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     show()
     assert capsys.readouterr() == (
         "",
         "plan: one_vs_all on cpu, peak memory about 2,048 MiB (3 MiB data)\n"
         "  train: epochs 2 of about 0.01 s, parameters 1,500 MiB, exact: all labels\n"
-        "resumed: stage first after epoch 1\n",
+        "resumed: stage first after epoch 1\n"
+        "note: beam 4, recall 0.9\n",
     )
 
 

@@ -42,6 +42,7 @@ def test_statistics_by_hand() -> None:
             "text": "texts",
             "words_per_text": 2.0,
             "most_words": 2,
+            "empty": 0,
         },
         "train": {
             "documents": 2,
@@ -54,6 +55,7 @@ def test_statistics_by_hand() -> None:
             "filter_pairs": 0,
             "words_per_text": 2.5,
             "most_words": 3,
+            "empty": 0,
         },
         "test": {
             "documents": 1,
@@ -66,6 +68,7 @@ def test_statistics_by_hand() -> None:
             "filter_pairs": 0,
             "words_per_text": 1.0,
             "most_words": 1,
+            "empty": 0,
         },
     }
 

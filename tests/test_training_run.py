@@ -50,6 +50,15 @@ def test_log_reaches_the_callback():
     assert events == [{"event": "epoch", "loss": 1.5}]
 
 
+def test_notes_are_told_and_kept_for_the_model_card():
+    events = []
+    one = Run(CPU, 0, Checkpoint(None), events.append)
+    one.note(beam=3)
+    one.note(beam=4, recall=0.9)
+    assert one.noted == {"beam": 4, "recall": 0.9}
+    assert events == [{"event": "note", "beam": 3}, {"event": "note", "beam": 4, "recall": 0.9}]
+
+
 class Counted:
     """A computation that counts how often it ran."""
 

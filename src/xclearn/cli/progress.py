@@ -19,7 +19,7 @@ Handler = Callable[[Event], None]
 
 @contextlib.contextmanager
 def training_view(log: Path | None) -> Iterator[Handler]:
-    """A callback for `fit`: progress on stderr if it is a terminal, plan lines always, each event in the log file."""
+    """A callback for `fit`: progress on stderr if it is a terminal, plan and notes always, each event in the log file."""
     with contextlib.ExitStack() as stack:
         handlers: list[Handler] = [say_plan]
         if sys.stderr.isatty():
@@ -51,6 +51,8 @@ def say_plan(event: Event) -> None:
                 f"  {stage['stage']}: epochs {stage['epochs']} of about {seconds:g} s, "
                 f"parameters {stage['parameters_mib']:,} MiB, {stage['path']}"
             )
+    elif event["event"] == "note":
+        say("note: " + ", ".join(f"{name} {value}" for name, value in event.items() if name != "event"))
     elif event["event"] == "resumed":
         say(f"resumed: stage {event['stage']} after epoch {event['epoch']}")
 

@@ -76,7 +76,7 @@ def _split_statistics(split: Split) -> dict[str, Any]:
 def _lengths(documents: Documents) -> dict[str, Any]:
     if isinstance(documents, Sequence):
         words = [len(text.split()) for text in documents]
-        return {"words_per_text": _mean(words), "most_words": max(words, default=0)}
+        return {"words_per_text": _mean(words), "most_words": max(words, default=0), "empty": words.count(0)}
     return {"features": documents.shape[1], "features_per_document": _mean(_features_of_rows(documents))}
 
 

@@ -79,7 +79,7 @@ class Algorithm(ABC):
         chosen._announce(prepared.size, run)
         run.checkpoint.open(chosen._fingerprint(data, seed, place.type), resume=resume)
         chosen._train(prepared, run)
-        about = self._about(chosen, data, seed, place.type, time.perf_counter() - started)
+        about = self._about(chosen, data, run, time.perf_counter() - started)
         self.model_ = Model(chosen._servable(prepared), data.labels, about)
         self.resolved_ = about["resolved"]
         return self
@@ -174,15 +174,16 @@ class Algorithm(ABC):
         return digest.hexdigest()
 
     @final
-    def _about(self, chosen: Algorithm, data: Dataset, seed: int, device: str, seconds: float) -> dict[str, Any]:
+    def _about(self, chosen: Algorithm, data: Dataset, run: Run, seconds: float) -> dict[str, Any]:
         plain, resolved = config.to_plain(self), config.to_plain(chosen)
+        training = {"seed": run.seed, "device": run.device.type, "seconds": round(seconds, 1)}
         return {
             "xclearn": __version__,
             "algorithm": self.name,
             "settings": plain,
             "resolved": {name: value for name, value in resolved.items() if plain[name] != value},
             "data": {"name": data.name, **statistics(data)},
-            "training": {"seed": seed, "device": device, "seconds": round(seconds, 1)},
+            "training": training | run.noted,
         }
 
 

@@ -25,10 +25,16 @@ class Run:
 
     def __init__(self, device: torch.device, seed: int, checkpoint: Checkpoint, callback: Callback) -> None:
         self.device, self.seed, self.checkpoint, self._callback = device, seed, checkpoint, callback
+        self.noted: dict[str, float | int | str] = {}  # for the model card
 
     def log(self, event: str, **facts: Any) -> None:
         """Tell the callback; the library itself prints nothing."""
         self._callback({"event": event, **facts})
+
+    def note(self, **facts: float | int | str) -> None:
+        """What training found out that a reader of the model card should know."""
+        self.noted |= facts
+        self.log("note", **facts)
 
     def seed_of(self, *names: str | int) -> int:
         """A seed that depends on the run's seed and these names only, so that nothing drawn before changes it."""
