@@ -8,8 +8,9 @@ import scipy.sparse as sp
 import torch
 from torch.nn import functional as F
 
+from xclearn import kernels
 from xclearn.parts import losses
-from xclearn.parts.classifiers import RowClassifier, row_width
+from xclearn.parts.classifiers import Pairs, RowClassifier, row_width
 from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.row_update import RowAdam, RowSgd
 from xclearn.parts.rows import Gathered, SparseRows
@@ -193,3 +194,38 @@ def test_low_precision_copy_follows_the_rows(batch):
     assert error < 1e-2
     assert ((x.grad - expected.gradient).norm() / expected.gradient.norm()).item() < 1e-2
     assert "shadow" not in made.state_dict()
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("loss", ["bce_sum", "bce_mean", "squared_hinge"])
+@pytest.mark.parametrize("kind", [RowSgd, RowAdam])
+def test_a_step_on_shortlists_equals_autograd(batch, monkeypatch, backend, loss, kind):
+    """In the native core, which on a CPU is the default, and in torch, which a GPU uses."""
+    if backend == "native" and kernels.BACKEND != "native":
+        pytest.skip("the native core is not built")
+    monkeypatch.setattr(kernels, "BACKEND", backend)
+    generator = torch.Generator().manual_seed(5)
+    made = RowClassifier(LabelRows(0, L), DIM, PRIOR, kind(L, row_width(DIM), LR), torch.float32, loss)
+    made.weight[:, : DIM + 1].normal_(generator=generator)
+    before = made.weight.clone()
+    shortlist = torch.randint(-1, L, (N, 20), generator=generator)
+    pairs = Pairs.of(shortlist, batch.positives)
+    x = batch.x.clone().requires_grad_()
+    found = made.shortlist_loss(x, pairs)
+    found.backward()
+
+    weight, inputs = before.double().requires_grad_(), batch.x.double().requires_grad_()
+    logits = inputs @ weight[:, :DIM].T + weight[:, DIM] + PRIOR
+    mask = torch.zeros(N, L, dtype=torch.bool)
+    mask[pairs.owner, pairs.labels] = True
+    target = batch.relevance.double()
+    each = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+    if loss == "squared_hinge":
+        each = F.relu(1 - (2 * target - 1) * logits).square()
+    total = each[mask].sum() / (len(pairs.labels) if loss == "bce_mean" else N)
+    total.backward()
+    assert_close("loss", found, total)
+    assert_close("gradient", x.grad, inputs.grad)
+    update, expected, rows = kind(L, row_width(DIM), LR), before.clone(), pairs.labels.unique()
+    update.apply_(expected, rows, (weight.grad * N)[rows].float())
+    assert_close("rows", made.weight, expected)

@@ -1,7 +1,8 @@
 """Seconds of each kernel on synthetic data of a fixed shape, one line each.
 
 The sparse set has the shape of a title data set with 131K labels: about 33 of 40K words a label, half of them common
-words, half from one of 4,096 topics.
+words, half from one of 4,096 topics. The shortlist step has the shape of Astec's: 255 documents with 650 labels each;
+its PyTorch path is measured beside it, and the ratio goes to benchmarks/results/kernels.csv.
 """
 
 from __future__ import annotations
@@ -13,11 +14,18 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse as sp
+import torch
+from benchmarks.record import record
 
 from xclearn import kernels
+from xclearn.parts.classifiers import Pairs
+from xclearn.parts.losses import pair_scores
+from xclearn.parts.row_training import row_classifier
+from xclearn.parts.rows import Gathered
 
 N_LABELS, N_WORDS, WORDS_A_LABEL, N_TOPICS, WORDS_A_TOPIC, DIM = 131_072, 40_000, 38, 4096, 60, 300
 N_CLUSTERS = 1 << 15
+N_DOCUMENTS, SHORTLIST, ROW_DIM = 255, 650, 126
 
 
 def sparse_rows(rng: np.random.Generator) -> sp.csr_matrix:
@@ -61,13 +69,51 @@ def measure(n_threads: int, repeats: int, seed: int) -> dict[str, float]:
     }
 
 
+def shortlist_steps(generator: torch.Generator) -> dict[str, Callable[[], object]]:
+    """A training step on shortlists with each update of the rows, and the scores of pairs with both gradients."""
+    shortlist = torch.randint(N_LABELS, (N_DOCUMENTS, SHORTLIST), generator=generator)
+    owner, columns = torch.arange(N_DOCUMENTS), shortlist[:, 0]
+    pairs = Pairs.of(shortlist, Gathered(owner, columns, torch.ones(N_DOCUMENTS), owner))
+    x = torch.randn(N_DOCUMENTS, ROW_DIM, generator=generator)
+    labels, column = pairs.labels.unique_consecutive(return_inverse=True)
+    own, other = x.clone().requires_grad_(), torch.randn(len(labels), ROW_DIM, generator=generator).requires_grad_()
+    steps: dict[str, Callable[[], object]] = {
+        "pair scores and products": lambda: pair_scores(own, other, pairs.owner, column).sum().backward()
+    }
+    for optimiser in ("sgd", "adam"):
+        rows = row_classifier(N_LABELS, ROW_DIM, 0.01, optimiser, "bce_sum", x.device)
+        steps[f"shortlist step, {optimiser}"] = lambda rows=rows: rows.pair_step(x, pairs)  # type: ignore[misc]
+    return steps
+
+
+def compare_shortlists(n_threads: int, repeats: int, seed: int) -> None:
+    """The native core beside PyTorch, one row of the results each."""
+    torch.set_num_threads(n_threads)
+    native = kernels.BACKEND
+    for name, step in shortlist_steps(torch.Generator().manual_seed(seed)).items():
+        seconds = {}
+        for backend in (native, "torch"):
+            kernels.BACKEND = backend
+            seconds[backend] = best_of(repeats, step)
+        kernels.BACKEND = native
+        shape = f"{N_DOCUMENTS} x {SHORTLIST} of {N_LABELS}, D = {ROW_DIM}"
+        times = {"native_ms": round(1e3 * seconds[native], 1), "torch_ms": round(1e3 * seconds["torch"], 1)}
+        row = {"kernel": name, "shape": shape, "threads": n_threads, "seed": seed, **times}
+        record("kernels", {**row, "torch_over_native": round(seconds["torch"] / seconds[native], 1)})
+        print(f"{name}, {shape}: {times}")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only-shortlists", action="store_true")
     options = parser.parse_args()
+    compare_shortlists(options.threads, options.repeats, options.seed)
+    if options.only_shortlists:
+        return
     for name, seconds in measure(options.threads, options.repeats, options.seed).items():
         print(f"{name}: {seconds:.2f} s ({kernels.BACKEND}, {options.threads} threads, best of {options.repeats})")
 

@@ -35,6 +35,54 @@ def train_linear(
     seed: int,
     n_threads: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
+def random_walks(
+    document_indptr: np.ndarray,
+    document_labels: np.ndarray,
+    label_indptr: np.ndarray,
+    label_documents: np.ndarray,
+    steps: int,
+    restart: float,
+    top: int,
+    seed: int,
+    n_threads: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+
+def best_paths(
+    starts: np.ndarray,
+    clusters: np.ndarray,
+    chances: np.ndarray,
+    wanted_starts: np.ndarray,
+    wanted: np.ndarray,
+    labels: np.ndarray,
+    strengths: np.ndarray,
+    n_labels: int,
+    k: int,
+    n_threads: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
+def train_pairs(
+    x: np.ndarray,
+    owner: np.ndarray,
+    row: np.ndarray,
+    targets: np.ndarray,
+    table: np.ndarray,
+    rate: float,
+    first: np.ndarray | None,
+    second: np.ndarray | None,
+    steps: np.ndarray | None,
+    beta_first: float,
+    beta_second: float,
+    epsilon: float,
+    hinge: bool,
+    scale: float,
+    fixed: int,
+    n_threads: int,
+) -> tuple[float, np.ndarray]: ...
+def pair_scores(
+    x: np.ndarray, weight: np.ndarray, owner: np.ndarray, row: np.ndarray, n_threads: int
+) -> np.ndarray: ...
+def pair_products(
+    x: np.ndarray, weight: np.ndarray, owner: np.ndarray, row: np.ndarray, outer: np.ndarray, n_threads: int
+) -> tuple[np.ndarray, np.ndarray]: ...
 
 class Predictor:
     def __init__(self, n_labels: int) -> None: ...
@@ -58,9 +106,23 @@ class Predictor:
         postings: int,
         shortlist: int,
     ) -> None: ...
+    def set_centres(self, encoder: int, rows: tuple[Any, ...], labels: np.ndarray, size: int) -> None: ...
+    def set_edges(
+        self,
+        encoder: int,
+        rows: tuple[Any, ...],
+        scale: float,
+        beam: int,
+        labels: np.ndarray,
+        chances: np.ndarray,
+        size: int,
+    ) -> None: ...
+    def set_cluster_game(self, game: tuple[Any, ...]) -> None: ...
+    def set_label_game(self, game: tuple[Any, ...], depth: int) -> None: ...
     def set_labels(self, labels: np.ndarray) -> None: ...
     def add_scorer(self, encoder: int, rows: tuple[Any, ...], row_of_position: np.ndarray) -> None: ...
     def set_product(self) -> None: ...
+    def set_mix(self, scorer_weights: list[float], weight: float, by_row: bool) -> None: ...
     def bag(self, text: str) -> tuple[list[int], list[float]]: ...
     def predict_texts(
         self,
@@ -84,3 +146,15 @@ class Predictor:
     ) -> None: ...
 
 def strings(block: np.ndarray, offsets: np.ndarray, ids: np.ndarray) -> list[str]: ...
+def adam_rows(
+    values: np.ndarray,
+    first: np.ndarray,
+    second: np.ndarray,
+    ids: np.ndarray,
+    gradients: np.ndarray,
+    size: float,
+    first_share: float,
+    second_share: float,
+    epsilon: float,
+    n_threads: int,
+) -> None: ...

@@ -17,7 +17,7 @@ def topk_dense(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     whole = n_columns // _GROUP * _GROUP
     groups = scores[:, :whole].reshape(n, whole // _GROUP, _GROUP)  # (n, groups, 64)
     maxima = groups.max(axis=2)  # (n, groups)
-    bound = _bound(maxima, k)  # (n,)
+    bound = _bound(maxima if maxima.shape[1] > k else scores, k)  # (n,)
     group_row, group = np.nonzero(maxima >= bound[:, None])
     member, offset = np.nonzero(groups[group_row, group] >= bound[group_row, None])
     rest_row, rest = np.nonzero(scores[:, whole:] >= bound[:, None])  # columns after the last whole group
@@ -30,9 +30,7 @@ def topk_dense(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return columns[best], values[best]
 
 
-def _bound(maxima: np.ndarray, k: int) -> np.ndarray:
-    """A value per row (n,) that at least k entries reach."""
-    n, n_groups = maxima.shape
-    if n_groups <= k:
-        return np.full(n, -np.inf, dtype=maxima.dtype)
-    return np.partition(maxima, n_groups - k, axis=1)[:, n_groups - k]
+def _bound(values: np.ndarray, k: int) -> np.ndarray:
+    """A value per row (n,) that at least k entries reach: the k-th largest."""
+    width = values.shape[1]
+    return np.partition(values, width - k, axis=1)[:, width - k] if width else np.empty(len(values), values.dtype)

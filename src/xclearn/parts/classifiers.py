@@ -1,27 +1,52 @@
-"""One linear classifier per label, trained against all labels or a sample, with the update fused into the gradient.
+"""One linear classifier per label, trained against all labels, a sample or shortlists; gradient and update are fused.
 
-The loss is the sum over labels of the binary cross-entropy, averaged over the documents of the batch. The matrix of
-scores exists one block of labels at a time and is turned into the gradient σ(logit) − y in place; the loss itself is
-computed only when asked for. Knows nothing about encoders, stages or devices.
+The loss is the sum over labels of the binary cross-entropy (or another that is named), averaged over the documents of
+the batch. The matrix of scores exists one block of labels at a time and is turned into the gradient σ(logit) − y in
+place; the loss itself is computed only when asked for. Knows nothing about encoders, stages or devices.
 """
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import nn
 
+from xclearn import kernels
 from xclearn.inference import components
+from xclearn.kernels import shortlist
+from xclearn.kernels.shortlist import PairLoss, train_pairs
+from xclearn.parts.fused import descend
 from xclearn.parts.label_rows import LabelRows
-from xclearn.parts.losses import aligned, block_gradient, blocks, filled_up
-from xclearn.parts.row_update import RowUpdate
+from xclearn.parts.losses import OutputLoss, aligned, block_gradient, blocks, filled_up, pair_gradient
+from xclearn.parts.row_update import RowSgd, RowUpdate
 from xclearn.parts.rows import Gathered
+
+_PAIRS_AT_ONCE = 1 << 16  # pairs whose rows are gathered at a time
 
 
 def row_width(dim: int) -> int:
     """Columns of a label row: the vector, its bias, a constant one, and padding to an aligned width."""
     return aligned(dim + 2)
+
+
+class Pairs(NamedTuple):
+    """Documents of a batch and labels that are trained together, label after label."""
+
+    owner: torch.Tensor  # (m,) position in the batch
+    labels: torch.Tensor  # (m,) ascending
+    targets: torch.Tensor  # (m,) float32: 1 where the label is relevant
+
+    @classmethod
+    def of(cls, shortlist: torch.Tensor, positives: Gathered) -> Pairs:
+        """Each document with its own labels `shortlist` (n, m), −1 where there are fewer, and with its positives."""
+        n = len(shortlist)
+        owner = torch.arange(n, device=shortlist.device)[:, None]
+        wanted = positives.columns * n + positives.owner
+        keys = torch.cat([(shortlist * n + owner)[shortlist >= 0], wanted]).unique()
+        targets = torch.zeros(len(keys), device=keys.device)
+        targets[torch.searchsorted(keys, wanted)] = 1
+        return cls(keys % n, keys // n, targets)
 
 
 @final
@@ -36,15 +61,28 @@ class RowClassifier(nn.Module):
 
     table: torch.Tensor
     shadow: torch.Tensor | None
+    constants: torch.Tensor
 
-    def __init__(self, rows: LabelRows, dim: int, prior: float, update: RowUpdate, compute: torch.dtype) -> None:
+    def __init__(
+        self,
+        rows: LabelRows,
+        dim: int,
+        prior: float,
+        update: RowUpdate,
+        compute: torch.dtype,
+        loss: OutputLoss = "bce_sum",
+    ) -> None:
         super().__init__()
         self.rows, self.dim, self.prior, self.update, self.compute = rows, dim, prior, update, compute
+        self.loss = loss
         table = torch.zeros(filled_up(len(rows)), row_width(dim))
         table[:, dim + 1] = 1
         self.register_buffer("table", table)  # (rows and idle rows, width) float32
         # The products read a low-precision copy that is refreshed with each update.
         self.register_buffer("shadow", table.to(compute) if compute != torch.float32 else None, persistent=False)
+        constants = torch.zeros(table.shape[1] - dim, dtype=compute)
+        constants[0], constants[1] = 1, prior
+        self.register_buffer("constants", constants, persistent=False)  # what a row's last columns are multiplied by
 
     @property
     def weight(self) -> torch.Tensor:
@@ -59,6 +97,10 @@ class RowClassifier(nn.Module):
         """Train the rows `labels` (S,), ascending and holding every positive of the batch."""
         return _FusedStep.apply(x, self, positives, labels, True)
 
+    def shortlist_loss(self, x: torch.Tensor, pairs: Pairs) -> torch.Tensor:
+        """Train each document of a batch `x` (n, D) on its own labels only."""
+        return _PairStep.apply(x, self, pairs)
+
     @torch.no_grad()
     def best(self, x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The k best labels of each row of `x`: ids, logits (n, k)."""
@@ -71,6 +113,13 @@ class RowClassifier(nn.Module):
             scores.append(found.values)
         merged, order = torch.cat(scores, dim=1).topk(min(k, len(self.rows)), dim=1)
         return torch.cat(ids, dim=1).gather(1, order), merged
+
+    @torch.no_grad()
+    def logits(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Of each row of `x` (n, D) with its own labels (n, m): (n, m)."""
+        at_once = max(1, _PAIRS_AT_ONCE // max(1, labels.shape[1]))
+        parts = zip(self._augment(x).float().split(at_once), (labels - self.rows.start).split(at_once), strict=True)
+        return torch.cat([(self.table[own] @ inputs[:, :, None])[:, :, 0] for inputs, own in parts])
 
     def served(self, vector: str) -> components.Classifier:
         weight = self.weight.detach().cpu()
@@ -87,12 +136,57 @@ class RowClassifier(nn.Module):
             columns = torch.searchsorted(labels, positives.columns)
             loss, gradient = self._update(inputs, labels - self.rows.start, positives.owner, columns, measure)
         else:
-            loss, gradient = torch.zeros((), device=x.device), torch.zeros_like(inputs, dtype=torch.float32)
-            for begin, end in blocks(len(self.table), len(x), x.device.type):
-                columns = positives.columns - (begin + self.rows.start)
-                block = self._update(inputs, slice(begin, end), positives.owner, columns, measure)
-                loss, gradient = loss + block[0], gradient.add_(block[1])
+            loss, gradient = self._update_all(inputs, positives, measure)
         return gradient[:, : self.dim].to(x.dtype) / len(x), loss / len(x)
+
+    def _update_all(
+        self, inputs: torch.Tensor, positives: Gathered, measure: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Train all rows, block after block; returns the summed loss and the gradient of the inputs (n, width)."""
+        parts = []
+        for begin, end in blocks(len(self.table), len(inputs), inputs.device.type):
+            columns = positives.columns - (begin + self.rows.start)
+            parts.append(self._update(inputs, slice(begin, end), positives.owner, columns, measure))
+        if len(parts) == 1:
+            return parts[0]
+        losses, gradients = (torch.stack(part) for part in zip(*parts, strict=True))
+        return losses.sum(), gradients.sum(dim=0, dtype=torch.float32)
+
+    def pair_step(self, x: torch.Tensor, pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `step`, for pairs: on a CPU in the native core, else the rows of a part of them are gathered at a time."""
+        if x.device.type == "cpu" and kernels.BACKEND == "native":
+            return self._native_pair_step(x, pairs)
+        inputs = self._augment(x).float()  # (n, width)
+        labels, place = pairs.labels.unique_consecutive(return_inverse=True)
+        rows = self.table[labels - self.rows.start]  # (S, width)
+        gradient, change = torch.zeros_like(inputs), torch.zeros_like(rows)
+        total = torch.zeros((), device=x.device)
+        scale = 1 / len(pairs.labels) * len(x) if self.loss == "bce_mean" else 1.0
+        for owner, row, target in zip(
+            *(part.split(_PAIRS_AT_ONCE) for part in (pairs.owner, place, pairs.targets)), strict=True
+        ):
+            own, other = inputs[owner], rows[row]  # (p, width)
+            error, loss = pair_gradient((own * other).sum(dim=1), target, self.loss == "squared_hinge")
+            error = error[:, None] * scale
+            gradient.index_add_(0, owner, other * error)
+            change.index_add_(0, row, own * error)
+            total += loss * scale
+        self._change(labels - self.rows.start, change)
+        return gradient[:, : self.dim].to(x.dtype) / len(x), total / len(x)
+
+    def _native_pair_step(self, x: torch.Tensor, pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor]:
+        scale = len(x) / max(1, len(pairs.labels)) if self.loss == "bce_mean" else 1.0
+        loss, gradient = train_pairs(
+            self._augment(x).detach().numpy(),
+            self.table.numpy(),
+            shortlist.Pairs(pairs.owner.numpy(), (pairs.labels - self.rows.start).numpy()),
+            pairs.targets.numpy(),
+            self.update.rule(),
+            PairLoss(self.loss == "squared_hinge", scale),
+            fixed=self.dim + 1,
+            n_threads=torch.get_num_threads(),
+        )
+        return torch.from_numpy(gradient)[:, : self.dim] / len(x), torch.tensor(loss / len(x))
 
     def _update(
         self,
@@ -105,24 +199,33 @@ class RowClassifier(nn.Module):
         """Train one block of rows; returns its summed loss and its part of the gradient of the inputs (n, width)."""
         weight = self._rows(rows)  # (C, width)
         n_labels = len(self.rows) - rows.start if isinstance(rows, slice) else len(weight)
-        scores, loss = block_gradient(inputs, weight, owner, columns, measure, n_outputs=n_labels)  # (n, C)
+        scores, loss = block_gradient(
+            inputs, weight, owner, columns, measure, n_outputs=n_labels, hinge=self.loss == "squared_hinge"
+        )  # (n, C)
+        if self.loss == "bce_mean":
+            total = len(self.rows) if isinstance(rows, slice) else len(weight)
+            scores, loss = scores.div_(total), loss / total
         gradient = scores @ weight
-        change = (scores.T @ inputs)[:n_labels]
-        change[:, self.dim + 1] = 0  # the constant column
         if isinstance(rows, slice):
             rows = slice(rows.start, min(rows.stop, len(self.rows)))
-        self.update.apply_(self.weight, rows, change)
+        self._change(rows, (scores.T @ inputs)[:n_labels])
+        return loss, gradient
+
+    def _change(self, rows: slice | torch.Tensor, gradient: torch.Tensor) -> None:
+        if isinstance(self.update, RowSgd) and isinstance(rows, slice):  # no state to move: one pass does it all
+            shadow, rate = None if self.shadow is None else self.shadow[rows], self.update.lr * self.update.factor
+            return descend(self.table[rows], shadow, gradient, rate, self.dim + 1)
+        gradient[:, self.dim + 1] = 0  # the constant column
+        self.update.apply_(self.weight, rows, gradient)
         if self.shadow is not None:
             self.shadow[rows] = self.weight[rows]
-        return loss, gradient
+        return None
 
     def _rows(self, rows: slice | torch.Tensor) -> torch.Tensor:
         return self.table[rows] if self.shadow is None else self.shadow[rows]
 
     def _augment(self, x: torch.Tensor) -> torch.Tensor:
-        constants = torch.zeros(self.table.shape[1] - self.dim, dtype=self.compute, device=x.device)
-        constants[0], constants[1] = 1, self.prior
-        return torch.cat([x.to(self.compute), constants.expand(len(x), -1)], dim=1)
+        return torch.cat([x.to(self.compute), self.constants.expand(len(x), -1)], dim=1)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
@@ -143,3 +246,18 @@ class _FusedStep(torch.autograd.Function):
     def backward(ctx: Any, *outer: Any) -> Any:
         (gradient,) = ctx.saved_tensors
         return outer[0] * gradient, None, None, None, None
+
+
+class _PairStep(torch.autograd.Function):
+    """As `_FusedStep`, for pairs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, rows: RowClassifier, pairs: Pairs) -> Any:
+        gradient, loss = rows.pair_step(x, pairs)
+        ctx.save_for_backward(gradient)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Any) -> Any:
+        (gradient,) = ctx.saved_tensors
+        return outer[0] * gradient, None, None

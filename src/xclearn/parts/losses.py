@@ -2,18 +2,24 @@
 
 `all_outputs_loss` is the binary cross-entropy of every document with every output, summed over outputs and averaged
 over documents. Scores are made one block of outputs at a time, turned into the gradient σ(score) − y in place, and
-multiplied into the gradients of both sides. Knows nothing about where vectors and classifiers come from.
+multiplied into the gradients of both sides. Where a caller chooses the loss, it is the cross-entropy or the squared
+hinge. Knows nothing about where vectors and classifiers come from.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 
+from xclearn import kernels
+from xclearn.kernels import shortlist
+
 SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries of the score block: in the CPU's cache; few GPU launches
+OutputLoss = Literal["bce_sum", "bce_mean", "squared_hinge"]  # of one document: summed, or the mean, over outputs
 _BLOCK_MULTIPLE = 64
 _PAIRS_AT_ONCE = 1 << 16
 _ALIGNMENT = 8  # bf16 products want rows that start at multiples of 16 bytes: an odd width runs at half the speed
@@ -49,12 +55,15 @@ def block_gradient(
     measure: bool,
     offset: torch.Tensor | None = None,
     n_outputs: int | None = None,
+    hinge: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """σ(x wᵀ + offset) − y of one block (n, C), and the block's summed loss (NaN unless measured).
 
+    With `hinge` the loss is max(0, 1 ∓ score)², minus for the outputs where y is 1.
+
     `owner` and `columns` (m,) say where y is 1; a column outside 0 … C − 1 belongs to another block. Such entries are
     added with weight 0 rather than selected: selecting would wait for the device. Rows of `weight` after the first
-    `n_outputs` only fill the block up and get no gradient.
+    `n_outputs` only fill the block up: what their columns hold means nothing, and they are no part of the loss.
     """
     n_outputs = len(weight) if n_outputs is None else min(n_outputs, len(weight))
     inside = (columns >= 0) & (columns < n_outputs)
@@ -64,15 +73,33 @@ def block_gradient(
     torch.mm(x, weight.T, out=scores)
     if offset is not None:
         scores += offset.to(scores.dtype)
-    if n_outputs < len(weight):
+    if measure and n_outputs < len(weight):
         scores[:, n_outputs:] = -torch.inf
     position = owner * scores.stride(0) + columns  # (m,) in the flat block
     loss = torch.full((), math.nan, device=x.device)
+    if hinge:
+        positive = flat[position].float()  # (m,)
+        scores.add_(1).clamp_(min=0)
+        right, wrong = F.relu(1 - positive), F.relu(1 + positive)
+        if measure:
+            loss = scores.square().sum(dtype=torch.float32) + ((right.square() - wrong.square()) * inside).sum()
+        flat.index_add_(0, position, (-(right + wrong) * inside).to(scores.dtype))
+        return scores.mul_(2), loss
     if measure:
         loss = F.softplus(scores).sum(dtype=torch.float32) - (flat[position].float() * inside).sum()
     scores.sigmoid_()
     flat.index_add_(0, position, inside.to(scores.dtype), alpha=-1)
     return scores, loss
+
+
+def pair_gradient(scores: torch.Tensor, targets: torch.Tensor, hinge: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `block_gradient` for single scores (m,) with targets of 0 and 1: the gradient (m,) and the summed loss."""
+    if not hinge:
+        loss = F.binary_cross_entropy_with_logits(scores, targets, reduction="sum")
+        return scores.sigmoid() - targets, loss
+    sign = 2 * targets - 1
+    slack = F.relu(1 - sign * scores)
+    return -2 * sign * slack, slack.square().sum()
 
 
 def all_outputs_loss(
@@ -97,16 +124,23 @@ def pair_scores(x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, colu
 
 
 class _PairScores(torch.autograd.Function):
+    """On a CPU in the native core, for which pairs are put column after column."""
+
     @staticmethod
     def forward(
         ctx: Any, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor
     ) -> torch.Tensor:
+        ctx.native = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32 and kernels.BACKEND == "native"
+        if ctx.native:
+            return _native_scores(ctx, x, weight, owner, column)
         ctx.save_for_backward(x, weight, owner, column)
         parts = zip(owner.split(_PAIRS_AT_ONCE), column.split(_PAIRS_AT_ONCE), strict=True)
         return torch.cat([(x[rows] * weight[outputs]).sum(dim=1) for rows, outputs in parts])
 
     @staticmethod
     def backward(ctx: Any, *outer: Any) -> Any:
+        if ctx.native:
+            return _native_products(ctx, outer[0])
         x, weight, owner, column = ctx.saved_tensors
         x_gradient, weight_gradient = torch.zeros_like(x), torch.zeros_like(weight)
         for part in zip(*(tensor.split(_PAIRS_AT_ONCE) for tensor in (owner, column, outer[0])), strict=True):
@@ -114,6 +148,31 @@ class _PairScores(torch.autograd.Function):
             x_gradient.index_add_(0, rows, gradient[:, None] * weight[outputs])
             weight_gradient.index_add_(0, outputs, gradient[:, None] * x[rows])
         return x_gradient, weight_gradient, None, None
+
+
+def _native_scores(
+    ctx: Any, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor
+) -> torch.Tensor:
+    ordered = bool((column[1:] >= column[:-1]).all())
+    order = None if ordered else column.argsort(stable=True)
+    if order is not None:
+        owner, column = owner[order], column[order]
+    ctx.save_for_backward(x, weight, owner, column, order)
+    arrays = _arrays(x, weight, owner, column)
+    scores = torch.from_numpy(shortlist.pair_scores(*arrays, torch.get_num_threads()))
+    return scores if order is None else torch.empty_like(scores).index_copy_(0, order, scores)
+
+
+def _native_products(ctx: Any, outer: torch.Tensor) -> Any:
+    x, weight, owner, column, order = ctx.saved_tensors
+    outer = outer.contiguous() if order is None else outer[order]
+    products = shortlist.pair_products(*_arrays(x, weight, owner, column), outer.numpy(), torch.get_num_threads())
+    return *(torch.from_numpy(product) for product in products), None, None
+
+
+def _arrays(*tensors: torch.Tensor) -> tuple[np.ndarray, np.ndarray, shortlist.Pairs]:
+    x, weight, owner, column = (tensor.detach().contiguous().numpy() for tensor in tensors)
+    return x, weight, shortlist.Pairs(owner, column)
 
 
 class _AllOutputs(torch.autograd.Function):

@@ -12,6 +12,8 @@ from typing import final
 import torch
 from torch import nn
 
+from xclearn.kernels.shortlist import RowRule
+
 Rows = slice | torch.Tensor  # a contiguous block of rows, or (S,) distinct row numbers
 
 
@@ -23,6 +25,10 @@ class RowUpdate(nn.Module, ABC):
 
     @abstractmethod
     def apply_(self, weight: torch.Tensor, rows: Rows, gradient: torch.Tensor) -> None: ...
+
+    @abstractmethod
+    def rule(self) -> RowRule:
+        """The same for a kernel of the CPU, which moves the state in place."""
 
     @staticmethod
     @abstractmethod
@@ -48,6 +54,9 @@ class RowSgd(RowUpdate):
             weight[rows].add_(gradient, alpha=-self.lr * self.factor)
         else:
             weight.index_add_(0, rows, gradient.to(weight.dtype), alpha=-self.lr * self.factor)
+
+    def rule(self) -> RowRule:
+        return RowRule(self.lr * self.factor)
 
     @staticmethod
     def bytes_per_value() -> int:
@@ -81,6 +90,10 @@ class RowAdam(RowUpdate):
         corrected = (second / (1 - self.betas[1] ** steps)).sqrt_().add_(self.epsilon)
         weight[rows] -= self.lr * self.factor * (first / (1 - self.betas[0] ** steps)) / corrected
         self.steps[rows], self.first[rows], self.second[rows] = steps, first, second
+
+    def rule(self) -> RowRule:
+        moments = self.first.numpy(), self.second.numpy(), self.steps.numpy()
+        return RowRule(self.lr * self.factor, moments, self.betas, self.epsilon)
 
     @staticmethod
     def bytes_per_value() -> int:

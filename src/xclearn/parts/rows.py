@@ -72,8 +72,14 @@ FeatureBatch = Gathered | torch.Tensor
 def feature_rows(features: sp.csr_matrix | np.ndarray, device: torch.device) -> FeatureRows:
     """The device form of a feature matrix."""
     if isinstance(features, np.ndarray):
-        return DenseRows(torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32)).to(device))
+        kind = np.int32 if features.dtype == np.int32 else np.float32  # token ids of sequences stay whole numbers
+        return DenseRows(torch.from_numpy(np.ascontiguousarray(features, dtype=kind)).to(device))
     return SparseRows.of(features, device)
+
+
+def reads_tokens(rows: FeatureRows) -> bool:
+    """Whether a document has few of the features, so that the gradient of a token table is sparse."""
+    return isinstance(rows, SparseRows) or not rows.values.is_floating_point()
 
 
 def bag_vectors(table: torch.Tensor, features: FeatureBatch, *, sparse: bool) -> torch.Tensor:

@@ -51,4 +51,93 @@ struct LinearClassifiers {
 std::vector<LinearClassifiers> train_linear(const LinearProblems& problems, const LinearSettings& settings,
                                             uint64_t seed, int n_threads);
 
+// Walks with restart over labels and documents: from a label to one of its documents to one of that document's labels.
+struct Walks {
+    const int64_t* document_indptr;  // the labels of each document
+    const int32_t* document_labels;
+    const int64_t* label_indptr;  // the documents of each label
+    const int32_t* label_documents;
+    int64_t n_labels, steps;
+    double restart;
+    int64_t top;  // other labels kept for each
+};
+
+// How often some labels visited others, label after label.
+struct WalkCounts {
+    std::vector<int64_t> ends;  // of each label's visits
+    std::vector<int32_t> labels;
+    std::vector<float> counts;
+};
+
+// One walk from each label, in parts that stand in the labels' order.
+std::vector<WalkCounts> random_walks(const Walks& walks, uint64_t seed, int n_threads);
+
+// A table of parameters with Adam's two moments, each (n_rows, width).
+struct AdamTable {
+    float *values, *first, *second;
+    int64_t n_rows, width;
+};
+
+struct AdamStep {
+    float size;                       // the learning rate, corrected for the moments' start at zero
+    float first_share, second_share;  // of the gradient in the moments
+    float epsilon;
+};
+
+// Changes the rows `ids` (n,), which may repeat: their gradients (n, width) are summed first.
+void adam_rows(const AdamTable& table, const int64_t* ids, const float* gradients, int64_t n, const AdamStep& step,
+               int n_threads);
+
+// Documents and rows of a table that meet, row after row.
+struct Pairs {
+    const float* x;  // (n_documents, width)
+    int64_t n_documents, width;
+    const int64_t *owner, *row;  // (n,) the document and the row of each pair; rows ascend
+    int64_t n;
+};
+
+// How a row follows its gradient: SGD, or Adam where there are steps.
+struct RowRule {
+    float rate, beta_first, beta_second, epsilon;
+    float *first, *second, *steps;  // (rows, width) twice, (rows,)
+};
+
+// Trains the rows that have pairs on targets of 0 and 1, all but the column `fixed` (−1: none), by the cross-entropy or
+// the squared hinge times `scale`. Returns the summed loss; the gradient of x is that before the update.
+double train_pairs(const Pairs& pairs, const float* targets, float* table, const RowRule& rule, bool hinge, float scale,
+                   int64_t fixed, int n_threads, float* x_gradient);
+
+// x · weight of each pair.
+void pair_scores(const Pairs& pairs, const float* weight, int n_threads, float* scores);
+
+// The gradients of both sides of `pair_scores`; that of the weight is added to what is there.
+void pair_products(const Pairs& pairs, const float* weight, const float* outer, int n_threads, float* x_gradient,
+                   float* weight_gradient);
+
+// Edges from clusters to labels, n_slots of each cluster; a label of −1: none.
+struct PathIndex {
+    const int32_t* labels;
+    const float* strengths;
+    int64_t n_slots, n_labels;
+};
+
+// The clusters explored for each of n documents, and the labels that are to be found before others.
+struct PathQuery {
+    const int64_t* starts;
+    const int32_t* clusters;
+    const float* chances;
+    const int64_t* wanted_starts;
+    const int32_t* wanted;
+    int64_t n;
+};
+
+// Labels and the paths that lead to them, ascending by document and label.
+struct PathEnds {
+    std::vector<int64_t> owners, labels, clusters, slots;
+    std::vector<uint8_t> wanted;
+};
+
+// The k best labels of each document, in parts that stand in the documents' order.
+std::vector<PathEnds> best_paths(const PathIndex& index, const PathQuery& query, int64_t k, int n_threads);
+
 }  // namespace xclearn

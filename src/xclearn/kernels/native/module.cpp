@@ -1,9 +1,11 @@
 // The Python face of the kernels. Arguments are checked in kernels/__init__.py, which is the only caller.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "kernels.h"
 
@@ -13,6 +15,9 @@ namespace {
 
 template <class T, int N>
 using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+
+template <class T, int N>
+using Mutable = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 
 template <class T, int N>
 using Out = nb::ndarray<nb::numpy, T, nb::ndim<N>>;
@@ -95,6 +100,123 @@ nb::tuple train_linear(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indic
     return nb::make_tuple(ends, features, weights, biases);
 }
 
+nb::tuple random_walks(const In<int64_t, 1>& document_indptr, const In<int32_t, 1>& document_labels,
+                       const In<int64_t, 1>& label_indptr, const In<int32_t, 1>& label_documents, int64_t steps,
+                       double restart, int64_t top, uint64_t seed, int n_threads) {
+    const size_t n_labels = label_indptr.shape(0) - 1;
+    const xclearn::Walks walks{document_indptr.data(), document_labels.data(),         label_indptr.data(),
+                               label_documents.data(), static_cast<int64_t>(n_labels), steps,
+                               restart,                top};
+    std::vector<xclearn::WalkCounts> parts;
+    {
+        nb::gil_scoped_release release;
+        parts = xclearn::random_walks(walks, seed, n_threads);
+    }
+    size_t n_visits = 0;
+    for (const auto& part : parts) n_visits += part.labels.size();
+    auto ends = new_array<int64_t, 1>({n_labels + 1});
+    auto labels = new_array<int32_t, 1>({n_visits});
+    auto counts = new_array<float, 1>({n_visits});
+    int64_t start = 0, label = 0;
+    ends.data()[0] = 0;
+    for (auto& part : parts) {
+        std::copy(part.labels.begin(), part.labels.end(), labels.data() + start);
+        std::copy(part.counts.begin(), part.counts.end(), counts.data() + start);
+        for (const int64_t end : part.ends) ends.data()[++label] = start + end;
+        start += static_cast<int64_t>(part.labels.size());
+        part = {};  // the copy takes its place
+    }
+    return nb::make_tuple(ends, labels, counts);
+}
+
+void adam_rows(const Mutable<float, 2>& values, const Mutable<float, 2>& first, const Mutable<float, 2>& second,
+               const In<int64_t, 1>& ids, const In<float, 2>& gradients, float size, float first_share,
+               float second_share, float epsilon, int n_threads) {
+    nb::gil_scoped_release release;
+    const xclearn::AdamTable table{values.data(), first.data(), second.data(),
+                                   static_cast<int64_t>(values.shape(0)), static_cast<int64_t>(values.shape(1))};
+    xclearn::adam_rows(table, ids.data(), gradients.data(), static_cast<int64_t>(ids.shape(0)),
+                       {size, first_share, second_share, epsilon}, n_threads);
+}
+
+template <class T, int N>
+using InPlace = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+
+xclearn::Pairs pairs_of(const In<float, 2>& x, const In<int64_t, 1>& owner, const In<int64_t, 1>& row) {
+    return {x.data(),     static_cast<int64_t>(x.shape(0)), static_cast<int64_t>(x.shape(1)), owner.data(),
+            row.data(), static_cast<int64_t>(row.shape(0))};
+}
+
+nb::tuple train_pairs(const In<float, 2>& x, const In<int64_t, 1>& owner, const In<int64_t, 1>& row,
+                      const In<float, 1>& targets, const InPlace<float, 2>& table, float rate,
+                      std::optional<InPlace<float, 2>> first, std::optional<InPlace<float, 2>> second,
+                      std::optional<InPlace<float, 2>> steps, float beta_first, float beta_second, float epsilon,
+                      bool hinge, float scale, int64_t fixed, int n_threads) {
+    const xclearn::RowRule rule{rate,
+                                beta_first,
+                                beta_second,
+                                epsilon,
+                                first ? first->data() : nullptr,
+                                second ? second->data() : nullptr,
+                                steps ? steps->data() : nullptr};
+    auto gradient = new_array<float, 2>({x.shape(0), x.shape(1)});
+    double loss;
+    {
+        nb::gil_scoped_release release;
+        loss = xclearn::train_pairs(pairs_of(x, owner, row), targets.data(), table.data(), rule, hinge, scale, fixed,
+                                    n_threads, gradient.data());
+    }
+    return nb::make_tuple(loss, gradient);
+}
+
+Out<float, 1> pair_scores(const In<float, 2>& x, const In<float, 2>& weight, const In<int64_t, 1>& owner,
+                          const In<int64_t, 1>& row, int n_threads) {
+    auto scores = new_array<float, 1>({row.shape(0)});
+    nb::gil_scoped_release release;
+    xclearn::pair_scores(pairs_of(x, owner, row), weight.data(), n_threads, scores.data());
+    return scores;
+}
+
+nb::tuple pair_products(const In<float, 2>& x, const In<float, 2>& weight, const In<int64_t, 1>& owner,
+                        const In<int64_t, 1>& row, const In<float, 1>& outer, int n_threads) {
+    auto x_gradient = new_array<float, 2>({x.shape(0), x.shape(1)});
+    auto weight_gradient = new_array<float, 2>({weight.shape(0), weight.shape(1)});
+    {
+        nb::gil_scoped_release release;
+        std::fill_n(weight_gradient.data(), weight.size(), 0.0f);
+        xclearn::pair_products(pairs_of(x, owner, row), weight.data(), outer.data(), n_threads, x_gradient.data(),
+                               weight_gradient.data());
+    }
+    return nb::make_tuple(x_gradient, weight_gradient);
+}
+
+template <class T, class U>
+Out<U, 1> joined(const std::vector<xclearn::PathEnds>& parts, std::vector<T> xclearn::PathEnds::* member) {
+    size_t size = 0;
+    for (const auto& part : parts) size += (part.*member).size();
+    auto whole = new_array<U, 1>({size});
+    U* next = whole.data();
+    for (const auto& part : parts) next = std::copy((part.*member).begin(), (part.*member).end(), next);
+    return whole;
+}
+
+nb::tuple best_paths(const In<int64_t, 1>& starts, const In<int32_t, 1>& clusters, const In<float, 1>& chances,
+                     const In<int64_t, 1>& wanted_starts, const In<int32_t, 1>& wanted, const In<int32_t, 2>& labels,
+                     const In<float, 2>& strengths, int64_t n_labels, int64_t k, int n_threads) {
+    using Ends = xclearn::PathEnds;
+    const xclearn::PathIndex index{labels.data(), strengths.data(), static_cast<int64_t>(labels.shape(1)), n_labels};
+    const xclearn::PathQuery query{starts.data(),        clusters.data(), chances.data(),
+                                   wanted_starts.data(), wanted.data(),   static_cast<int64_t>(starts.shape(0)) - 1};
+    std::vector<Ends> parts;
+    {
+        nb::gil_scoped_release release;
+        parts = xclearn::best_paths(index, query, k, n_threads);
+    }
+    return nb::make_tuple(joined<int64_t, int64_t>(parts, &Ends::owners), joined<int64_t, int64_t>(parts, &Ends::labels),
+                          joined<int64_t, int64_t>(parts, &Ends::clusters),
+                          joined<int64_t, int64_t>(parts, &Ends::slots), joined<uint8_t, bool>(parts, &Ends::wanted));
+}
+
 }  // namespace
 
 void bind_predictor(nb::module_& module);  // predict_module.cpp
@@ -105,4 +227,13 @@ NB_MODULE(_native, module) {
     module.def("balanced_clusters_csr", &balanced_clusters_csr);
     module.def("balanced_clusters_dense", &balanced_clusters_dense);
     module.def("train_linear", &train_linear);
+    module.def("adam_rows", &adam_rows);
+    module.def("random_walks", &random_walks);
+    module.def("train_pairs", &train_pairs, nb::arg("x"), nb::arg("owner"), nb::arg("row"), nb::arg("targets"),
+               nb::arg("table"), nb::arg("rate"), nb::arg("first").none(), nb::arg("second").none(),
+               nb::arg("steps").none(), nb::arg("beta_first"), nb::arg("beta_second"), nb::arg("epsilon"),
+               nb::arg("hinge"), nb::arg("scale"), nb::arg("fixed"), nb::arg("n_threads"));
+    module.def("pair_scores", &pair_scores);
+    module.def("pair_products", &pair_products);
+    module.def("best_paths", &best_paths);
 }

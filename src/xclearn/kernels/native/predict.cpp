@@ -331,11 +331,25 @@ class Best {
     std::vector<Entry> heap_;  // the worst in front
 };
 
+// For the labels of a document that are not excluded.
+Best best_of(int64_t k, const Excluded& excluded, int64_t document) {
+    if (!excluded.offsets) return Best(k, nullptr, nullptr);
+    const int64_t* offsets = excluded.offsets + document;
+    return Best(k, excluded.labels + offsets[0], excluded.labels + offsets[1]);
+}
+
 // An integer that orders as the float does.
 uint32_t ordered_bits(float value) {
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
     return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+// The best `most` entries, in any order.
+void cut(std::vector<Entry>& entries, int64_t most) {
+    if (static_cast<int64_t>(entries.size()) <= most) return;
+    std::nth_element(entries.begin(), entries.begin() + most, entries.end(), better);
+    entries.resize(most);
 }
 
 // Labels and the sum of what is added to each: an open hash table.
@@ -347,15 +361,17 @@ class Sums {
         table_.resize(size);
     }
 
-    void add(int32_t label, float value) {
-        const size_t mask = table_.size() - 1;
-        size_t place = (static_cast<uint32_t>(label) * 0x9E3779B1u >> 7) & mask;
-        while (table_[place].number && table_[place].number != label + 1) place = (place + 1) & mask;
-        Slot& slot = table_[place];
-        used_[n_used_] = static_cast<uint32_t>(place);
-        n_used_ += !slot.number;  // no branch: whether a label is new cannot be predicted
-        slot.number = label + 1;
-        slot.sum += value;
+    void add(int32_t label, float value) { slot_of(label).sum += value; }
+
+    void raise(int32_t label, float value) {  // to at least this value
+        Slot& slot = slot_of(label);
+        slot.sum = std::max(slot.sum, value);
+    }
+
+    std::vector<Entry> entries() const {
+        std::vector<Entry> found(n_used_);
+        for (size_t i = 0; i < n_used_; ++i) found[i] = {table_[used_[i]].sum, table_[used_[i]].number - 1};
+        return found;
     }
 
     // The labels of the `most` largest sums, ties by label. The upper bits of the sums are counted; only the sums that
@@ -387,6 +403,18 @@ class Sums {
         float sum;
         int32_t number;  // of the label, counted from 1; 0: free
     };
+
+    Slot& slot_of(int32_t label) {
+        const size_t mask = table_.size() - 1;
+        size_t place = (static_cast<uint32_t>(label) * 0x9E3779B1u >> 7) & mask;
+        while (table_[place].number && table_[place].number != label + 1) place = (place + 1) & mask;
+        Slot& slot = table_[place];
+        used_[n_used_] = static_cast<uint32_t>(place);
+        n_used_ += !slot.number;  // no branch: whether a label is new cannot be predicted
+        slot.number = label + 1;
+        return slot;
+    }
+
     std::vector<Slot> table_;
     std::vector<uint32_t> used_;
     size_t n_used_ = 0;
@@ -427,10 +455,31 @@ std::vector<int32_t> shortlist(const TokenIndex& index, const Bag& bag) {
     return sums.largest(index.shortlist);
 }
 
-// Consecutive children of a node, or label positions, and the node's logit.
+// What `game` makes of nodes and their chances: other nodes come in, none is more than certain.
+std::vector<Entry> spread(const Game& game, const std::vector<Entry>& first) {
+    int64_t most = static_cast<int64_t>(first.size());
+    for (const auto& [chance, node] : first) most += game.offsets[node + 1] - game.offsets[node];
+    Sums passed(most), mixed(most);
+    for (const auto& [chance, node] : first) {
+        mixed.add(node, (1 - game.share) * chance);
+        for (int64_t i = game.offsets[node]; i < game.offsets[node + 1]; ++i)
+            passed.add(game.targets[i], chance * game.weights[i]);
+    }
+    std::vector<Entry> best = passed.entries();
+    cut(best, game.kept);
+    for (const auto& [chance, node] : best) mixed.add(node, game.share * chance);
+    std::vector<Entry> found;
+    for (const auto& [chance, node] : mixed.entries())
+        if (chance > 0) found.push_back({std::min(chance, 1.0f), node});
+    return found;
+}
+
+double logistic(double logit) { return std::exp(log_logistic(logit)); }
+
+// Consecutive children of a node, or label positions, and the logarithm of the node's chance.
 struct Range {
     int64_t begin, end;
-    float logit;
+    double log_chance;
 };
 
 // One document on its way.
@@ -445,14 +494,71 @@ class Search {
     // The labels of the best clusters.
     void descend() {
         std::vector<Range> ranges{{0, servable_.levels.front().rows.n, 0}};
-        for (const Level& level : servable_.levels) ranges = best_children(level, ranges);
+        for (const Level& level : servable_.levels) {
+            best_nodes(level, ranges);
+            if (&level == &servable_.levels.back() && servable_.cluster_game.offsets) pass_on();
+            ranges = children(level);
+        }
         const Scorer& first = servable_.scorers.front();
         for (size_t i = 0; i < ranges.size(); ++i) {
             if (i + 1 < ranges.size() && !first.row_of_position)
                 fetch(first.rows, ranges[i + 1].begin, ranges[i + 1].end);
-            const auto [begin, end, logit] = ranges[i];
-            offer(begin, nullptr, end - begin, servable_.product ? log_logistic(logit) : 0);
+            const auto [begin, end, log_chance] = ranges[i];
+            offer(begin, nullptr, end - begin, servable_.fusion == Fusion::product ? log_chance : 0);
         }
+    }
+
+    // n centres from `begin` on; those of a label stand together.
+    void look_at(const Centres& centres, int64_t begin, int64_t n) {
+        if (begin == 0) {
+            nearest_ = Best(centres.size, nullptr, nullptr);
+            unit_.set(unit(queries_[centres.encoder].values, servable_.encoders[centres.encoder].dim));
+            now_ = {LOWEST, centres.labels[0]};
+        }
+        scores_.resize(n);
+        score(centres.rows, unit_, begin, nullptr, n, scores_.data());
+        for (int64_t i = 0; i < n; ++i) {
+            const int32_t label = centres.labels[begin + i];
+            if (label != now_.label) {
+                nearest_.offer(now_);
+                now_ = {LOWEST, label};
+            }
+            now_.key = std::max(now_.key, scores_[i]);
+        }
+        if (begin + n == centres.rows.n) nearest_.offer(now_);
+    }
+
+    // The labels that were found nearest; their cosines stand as logits.
+    void offer_nearest() {
+        const std::vector<Entry>& found = nearest_.sorted();
+        offer_candidates(found, [](float cosine) { return static_cast<double>(cosine); });
+    }
+
+    // The labels at the end of the best paths.
+    void follow(const Edges& edges) {
+        scores_.resize(edges.rows.n);
+        score(edges.rows, queries_[edges.encoder], 0, nullptr, edges.rows.n, scores_.data());
+        float peak = LOWEST;
+        nodes_.clear();
+        for (int64_t i = 0; i < edges.rows.n; ++i) {
+            if (std::isnan(scores_[i])) continue;
+            nodes_.push_back({scores_[i], static_cast<int32_t>(i)});
+            peak = std::max(peak, scores_[i]);
+        }
+        double total = 0;
+        for (const Entry& node : nodes_) total += std::exp(static_cast<double>(node.key - peak));
+        cut(nodes_, edges.beam);
+        Sums paths(static_cast<int64_t>(nodes_.size()) * edges.per_cluster);
+        for (const auto& [logit, node] : nodes_) {
+            const auto softmax = std::exp(static_cast<double>(logit - peak)) / total;
+            const auto chance = static_cast<float>(std::min(1.0, edges.scale * softmax));
+            for (int64_t i = node * edges.per_cluster; i < (node + 1) * edges.per_cluster; ++i)
+                if (edges.labels[i] >= 0) paths.raise(edges.labels[i], chance * edges.chances[i]);
+        }
+        std::vector<Entry> found = paths.entries();
+        cut(found, edges.size);
+        const auto log_odds = [](double chance) { return std::log(chance) - std::log1p(-chance); };
+        offer_candidates(found, log_odds);
     }
 
     // The n labels at positions from `begin` on, or at those in `at`; `above` is what their cluster adds to the key.
@@ -463,21 +569,82 @@ class Search {
             if (!(logits[i] + above >= best_.bound())) continue;  // no logistic is above its logit's exponential
             const int32_t position = at ? at[i] : static_cast<int32_t>(begin + i);
             const int32_t label = servable_.labels ? servable_.labels[position] : position;
-            best_.offer({servable_.product ? log_product(i, above) : logits[i], label});
+            best_.offer({servable_.fusion == Fusion::product ? log_product(i, above) : logits[i], label});
         }
     }
 
-    void write(int64_t k, int64_t* ids, float* scores) {
+    // The best labels, from the game over labels where there is one.
+    void write(int64_t k, const Excluded& excluded, int64_t row, int64_t* ids, float* scores) {
         std::fill(ids, ids + k, int64_t{-1});
         std::fill(scores, scores + k, NOTHING);
-        for (const Entry& entry : best_.sorted()) {
+        std::vector<Entry> found = best_.sorted();
+        for (Entry& entry : found) entry.key = chance_of(entry.key);
+        if (servable_.label_game.offsets) {
+            Best best = best_of(k, excluded, row);
+            for (const Entry& entry : spread(servable_.label_game, found)) best.offer(entry);
+            found = best.sorted();
+        }
+        for (const Entry& entry : found) {
             *ids++ = entry.label;
-            *scores++ = static_cast<float>(std::exp(servable_.product ? entry.key : log_logistic(entry.key)));
+            *scores++ = entry.key;
         }
     }
 
   private:
-    std::vector<Range> best_children(const Level& level, const std::vector<Range>& ranges) {
+    static std::vector<float> unit(std::vector<float> vector, int64_t dim) {
+        vector.resize(dim);
+        float squares = 0;
+        for (const float value : vector) squares += value * value;
+        if (squares > 0)
+            for (float& value : vector) value /= std::sqrt(squares);
+        return vector;
+    }
+
+    float chance_of(float key) const {
+        if (servable_.fusion == Fusion::mix) return key;
+        return static_cast<float>(std::exp(servable_.fusion == Fusion::product ? key : log_logistic(key)));
+    }
+
+    // Labels, each with a value from which `logit_of` makes its logit as a candidate; their positions are their ids.
+    template <class LogitOf>
+    void offer_candidates(const std::vector<Entry>& found, const LogitOf& logit_of) {
+        const auto n = static_cast<int64_t>(found.size());
+        std::vector<int32_t> at(n);
+        std::vector<double> candidate(n);
+        for (int64_t i = 0; i < n; ++i) {
+            at[i] = found[i].label;
+            candidate[i] = logit_of(found[i].key);
+        }
+        for (size_t i = 0; i < logits_.size(); ++i)
+            score_positions(servable_.scorers[i], 0, at.data(), n, logits_[i]);
+        if (servable_.fusion == Fusion::mix) {
+            offer_mixed(at, candidate);
+            return;
+        }
+        const bool product = servable_.fusion == Fusion::product;
+        for (int64_t i = 0; i < n; ++i)
+            best_.offer({product ? log_product(i, log_logistic(candidate[i])) : logits_.front()[i], at[i]});
+    }
+
+    void offer_mixed(const std::vector<int32_t>& at, std::vector<double>& similar) {
+        const Mix& mix = servable_.mix;
+        std::vector<double> scored(at.size());
+        double most_scored = 0, most_similar = 0;
+        for (size_t i = 0; i < at.size(); ++i) {
+            double sum = 0;
+            for (size_t j = 0; j < logits_.size(); ++j) sum += mix.scorer_weights[j] * logits_[j][i];
+            most_scored = std::max(most_scored, scored[i] = logistic(sum));
+            most_similar = std::max(most_similar, similar[i] = logistic(similar[i]));
+        }
+        if (!mix.by_row || most_scored == 0) most_scored = 1;
+        if (!mix.by_row || most_similar == 0) most_similar = 1;
+        for (size_t i = 0; i < at.size(); ++i) {
+            const double score = mix.weight * scored[i] / most_scored + (1 - mix.weight) * similar[i] / most_similar;
+            best_.offer({static_cast<float>(score), at[i]});
+        }
+    }
+
+    void best_nodes(const Level& level, const std::vector<Range>& ranges) {
         nodes_.clear();
         for (size_t i = 0; i < ranges.size(); ++i) {
             const int64_t begin = ranges[i].begin, end = ranges[i].end;
@@ -487,15 +654,23 @@ class Search {
             for (int64_t j = begin; j < end; ++j)
                 if (!std::isnan(scores_[j - begin])) nodes_.push_back({scores_[j - begin], static_cast<int32_t>(j)});
         }
-        if (static_cast<int64_t>(nodes_.size()) > level.beam) {
-            std::nth_element(nodes_.begin(), nodes_.begin() + level.beam, nodes_.end(), better);
-            nodes_.resize(level.beam);
-        }
+        cut(nodes_, level.beam);
+        for (Entry& node : nodes_) node.key = static_cast<float>(log_logistic(node.key));
+    }
+
+    // The game over clusters; a node's key is the logarithm of its chance.
+    void pass_on() {
+        for (Entry& node : nodes_) node.key = std::exp(node.key);
+        nodes_ = spread(servable_.cluster_game, nodes_);
+        for (Entry& node : nodes_) node.key = std::log(node.key);
+    }
+
+    std::vector<Range> children(const Level& level) {
         std::sort(nodes_.begin(), nodes_.end(), [](const Entry& a, const Entry& b) { return a.label < b.label; });
-        std::vector<Range> children;
-        for (const auto& [logit, node] : nodes_)
-            children.push_back({level.offsets[node], level.offsets[node + 1], logit});
-        return children;
+        std::vector<Range> found;
+        for (const auto& [log_chance, node] : nodes_)
+            found.push_back({level.offsets[node], level.offsets[node + 1], log_chance});
+        return found;
     }
 
     void score_positions(const Scorer& scorer, int64_t begin, const int32_t* at, int64_t n,
@@ -522,12 +697,22 @@ class Search {
     std::vector<Entry> nodes_;
     std::vector<float> scores_;
     std::vector<int32_t> rows_;
+    Query unit_;  // what centres are compared with
+    Best nearest_{0, nullptr, nullptr};
+    Entry now_{};  // the label whose centres are being looked at
 };
 
 void scan_all(const Servable& servable, std::vector<Search>& searches) {
     const int64_t step = std::max<int64_t>(1, BLOCK_BYTES / row_bytes(servable.scorers.front().rows));
     for (int64_t begin = 0; begin < servable.n_labels; begin += step)
         for (Search& search : searches) search.offer(begin, nullptr, std::min(servable.n_labels - begin, step), 0);
+}
+
+void scan_centres(const Centres& centres, std::vector<Search>& searches) {
+    const int64_t step = std::max<int64_t>(1, BLOCK_BYTES / row_bytes(centres.rows));
+    for (int64_t begin = 0; begin < centres.rows.n; begin += step)
+        for (Search& search : searches) search.look_at(centres, begin, std::min(centres.rows.n - begin, step));
+    for (Search& search : searches) search.offer_nearest();
 }
 
 template <class BagOf>
@@ -538,20 +723,25 @@ void predict(const Servable& servable, const BagOf& bag, int64_t n, const Exclud
         const int64_t first = task * share, last = std::min(n, first + share);
         std::vector<Search> searches;
         searches.reserve(last - first);
+        const bool game = servable.label_game.offsets;  // excluded labels take part in it, and k is not its matter
         for (int64_t i = first; i < last; ++i) {
-            const int32_t* labels = excluded.offsets ? excluded.labels + excluded.offsets[i] : nullptr;
-            const int32_t* end = excluded.offsets ? excluded.labels + excluded.offsets[i + 1] : nullptr;
             const Bag own = bag(i);
-            searches.emplace_back(servable, own, Best(k, labels, end));
+            const Best best = game ? Best(servable.game_depth, nullptr, nullptr) : best_of(k, excluded, i);
+            searches.emplace_back(servable, own, best);
             if (servable.index.offsets) {
                 const std::vector<int32_t> found = shortlist(servable.index, own);
                 searches.back().offer(0, found.data(), static_cast<int64_t>(found.size()), 0);
+            } else if (servable.edges.labels) {
+                searches.back().follow(servable.edges);
             } else if (!servable.levels.empty()) {
                 searches.back().descend();
             }
         }
-        if (!servable.index.offsets && servable.levels.empty()) scan_all(servable, searches);
-        for (int64_t i = first; i < last; ++i) searches[i - first].write(k, ids + i * k, scores + i * k);
+        if (servable.centres.labels) scan_centres(servable.centres, searches);
+        else if (!servable.index.offsets && !servable.edges.labels && servable.levels.empty())
+            scan_all(servable, searches);
+        for (int64_t i = first; i < last; ++i)
+            searches[i - first].write(k, excluded, i, ids + i * k, scores + i * k);
     });
 }
 

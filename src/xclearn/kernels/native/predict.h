@@ -97,21 +97,65 @@ struct TokenIndex {
     int64_t shortlist = 0;  // labels kept
 };
 
+// Centres of labels. Those nearest to the vector by their cosine are scored; a label's nearest centre counts.
+struct Centres {
+    int64_t encoder = 0;
+    Rows rows{};                      // of length one
+    const int32_t* labels = nullptr;  // of each centre, ascending; null: there are no centres
+    int64_t size = 0;                 // labels kept
+};
+
+// Clusters with edges to labels. The labels at the end of the best paths are scored.
+struct Edges {
+    int64_t encoder = 0;
+    Rows rows{};                      // of the clusters
+    float scale = 0;                  // the chance of a cluster is min(1, scale · softmax)
+    int64_t beam = 0;                 // clusters kept
+    const int32_t* labels = nullptr;  // (clusters, per_cluster); −1: no edge; null: there are no edges at all
+    const float* chances = nullptr;
+    int64_t per_cluster = 0;
+    int64_t size = 0;  // labels kept
+};
+
+// Chances passed one step over a graph: (1 − share) · p + share · (the `kept` best of what is passed on).
+struct Game {
+    const int64_t* offsets = nullptr;  // where the edges of a node start; null: there is no graph
+    const int32_t* targets = nullptr;
+    const float* weights = nullptr;
+    float share = 0;
+    int64_t kept = 0;
+};
+
 struct Scorer {
     int64_t encoder;
     Rows rows;
     const int32_t* row_of_position;  // null: rows stand by position
 };
 
+// sigmoid: the logistic of the one scorer; product: of candidate and scorers; mix: weighted sums, see inference/.
+enum class Fusion { sigmoid, product, mix };
+
+struct Mix {
+    std::vector<float> scorer_weights;
+    float weight = 0;
+    bool by_row = false;
+};
+
 struct Servable {
     Vectoriser vectoriser;
     std::vector<Encoder> encoders;
-    std::vector<Level> levels;  // without levels and without an index every label is scored
+    std::vector<Level> levels;  // at most one of these four ways to find labels; without any every label is scored
     TokenIndex index;
+    Centres centres;
+    Edges edges;
+    Game cluster_game;  // between the nodes of the last level
     std::vector<Scorer> scorers;
     const int32_t* labels = nullptr;  // of each position; null: the position itself
     int64_t n_labels = 0;
-    bool product = false;  // of the logistics of cluster and scorers, else the logistic of the one scorer
+    Fusion fusion = Fusion::sigmoid;
+    Mix mix;
+    Game label_game;         // between labels, after fusion
+    int64_t game_depth = 0;  // best labels that it is given
 };
 
 // (document, label) pairs that are not to be predicted, the labels of a document ascending.

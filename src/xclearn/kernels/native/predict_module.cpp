@@ -97,6 +97,23 @@ class Predictor {
                            shortlist};
     }
 
+    void set_centres(int64_t encoder, const nb::tuple& rows, const In<int32_t, 1>& labels, int64_t size) {
+        servable_.centres = {encoder, rows_of(rows), keep(labels), size};
+    }
+
+    void set_edges(int64_t encoder, const nb::tuple& rows, float scale, int64_t beam, const In<int32_t, 2>& labels,
+                   const In<float, 2>& chances, int64_t size) {
+        servable_.edges = {encoder,      rows_of(rows), scale, beam, keep(labels), keep(chances),
+                           static_cast<int64_t>(labels.shape(1)), size};
+    }
+
+    void set_cluster_game(const nb::tuple& game) { servable_.cluster_game = game_of(game); }
+
+    void set_label_game(const nb::tuple& game, int64_t depth) {
+        servable_.label_game = game_of(game);
+        servable_.game_depth = depth;
+    }
+
     void set_labels(const In<int32_t, 1>& labels) { servable_.labels = keep(labels); }
 
     void add_scorer(int64_t encoder, const nb::tuple& rows, const In<int32_t, 1>& row_of_position) {
@@ -104,7 +121,14 @@ class Predictor {
             {encoder, rows_of(rows), row_of_position.shape(0) ? keep(row_of_position) : nullptr});
     }
 
-    void set_product() { servable_.product = true; }
+    void set_product() { servable_.fusion = xclearn::Fusion::product; }
+
+    void set_mix(const nb::list& scorer_weights, float weight, bool by_row) {
+        servable_.fusion = xclearn::Fusion::mix;
+        for (const nb::handle own : scorer_weights) servable_.mix.scorer_weights.push_back(nb::cast<float>(own));
+        servable_.mix.weight = weight;
+        servable_.mix.by_row = by_row;
+    }
 
     nb::tuple bag(const nb::str& text) const {
         nb::list one;
@@ -153,6 +177,12 @@ class Predictor {
                 static_cast<int64_t>(values.shape(1)) / size};
     }
 
+    // (offsets, targets, weights, share, kept)
+    xclearn::Game game_of(const nb::tuple& parts) {
+        return {keep(nb::cast<In<int64_t, 1>>(parts[0], false)), keep(nb::cast<In<int32_t, 1>>(parts[1], false)),
+                keep(nb::cast<In<float, 1>>(parts[2], false)), nb::cast<float>(parts[3]), nb::cast<int64_t>(parts[4])};
+    }
+
     static xclearn::Excluded excluded(const In<int64_t, 1>& offsets, const In<int32_t, 1>& labels) {
         return {offsets.shape(0) ? offsets.data() : nullptr, labels.data()};
     }
@@ -186,9 +216,14 @@ void bind_predictor(nb::module_& module) {
         .def("add_gated", &Predictor::add_gated)
         .def("add_level", &Predictor::add_level)
         .def("set_index", &Predictor::set_index)
+        .def("set_centres", &Predictor::set_centres)
+        .def("set_edges", &Predictor::set_edges)
+        .def("set_cluster_game", &Predictor::set_cluster_game)
+        .def("set_label_game", &Predictor::set_label_game)
         .def("set_labels", &Predictor::set_labels)
         .def("add_scorer", &Predictor::add_scorer)
         .def("set_product", &Predictor::set_product)
+        .def("set_mix", &Predictor::set_mix)
         .def("bag", &Predictor::bag)
         .def("predict_texts", &Predictor::predict_texts)
         .def("predict_rows", &Predictor::predict_rows);

@@ -1,0 +1,34 @@
+"""The labels at the ends of the best paths from documents over clusters, by the native core.
+
+`parts.learned_edges` says the same in torch: it is the oracle, and what runs on a GPU or without the extension. Knows
+nothing about how clusters and edges are scored.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Clusters(NamedTuple):
+    """The clusters explored for each document, and the labels that must be found if a path leads to them."""
+
+    starts: np.ndarray  # (n + 1,) int64 where each document's clusters start
+    clusters: np.ndarray  # (p,) int32
+    scores: np.ndarray  # (p,) float32
+    wanted_starts: np.ndarray  # (n + 1,) int64
+    wanted: np.ndarray  # (w,) int32 labels
+
+
+def best_paths(
+    query: Clusters, labels: np.ndarray, strengths: np.ndarray, n_labels: int, k: int, n_threads: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Document, label, cluster, slot (int64) and whether it is wanted, of the k best labels of each document.
+
+    A path's score is its cluster's plus its edge's `strengths` (C, E); `labels` (C, E) int32 says where edges lead, −1:
+    nowhere. Wanted labels come before others, ties go to the smaller id; the answer ascends by document and label.
+    """
+    from xclearn.kernels import _native
+
+    return _native.best_paths(*query, labels, strengths, n_labels, k, n_threads)
