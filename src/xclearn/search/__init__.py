@@ -1,0 +1,1 @@
+"""Nearest vectors, and the shortlists of labels that are made with them."""

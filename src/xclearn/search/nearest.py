@@ -1,0 +1,125 @@
+"""The vectors with the largest inner product, exact or approximate, behind one interface: ids, scores.
+
+`ExactSearch` multiplies in blocks on any device. `FaissSearch` needs the extra `ann` and a CPU; `build_search`
+uses exact search where the extra is missing and says so, unless an approximate one was asked for by name. Knows nothing
+about what the vectors mean; who wants cosines gives vectors of length one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, Literal, final
+
+import numpy as np
+import torch
+
+from xclearn.errors import MissingExtra
+
+Method = Literal["exact", "hnsw", "ivf"]
+
+_SCORES_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}  # entries of the block of scores: 128 MB, 1 GB
+_QUERIES_AT_ONCE = {"cpu": 512, "cuda": 4096}
+_EXACT_CPU = 20_000  # vectors up to which exact search on a CPU is no slower than to build an index
+_LINKS, _EF_CONSTRUCTION, _EF_SEARCH = 32, 100, 400  # of the HNSW graph
+_CELL_SIZE, _PROBED = 100, 64  # vectors of an IVF cell on average, cells looked into
+
+
+class Search(ABC):
+    """Vectors that can be asked for the nearest."""
+
+    @abstractmethod
+    def search(self, queries: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The k nearest of each query (n, D): ids (n, k) int64 and inner products (n, k), best first.
+
+        There are fewer columns when there are fewer vectors; −1 and −∞ where an index found fewer.
+        """
+
+
+@final
+class ExactSearch(Search):
+    """Every query with every vector, a block of products at a time."""
+
+    def __init__(self, vectors: torch.Tensor) -> None:
+        self.vectors = vectors  # (m, D)
+
+    def search(self, queries: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        k = min(k, len(self.vectors))
+        found = [self._best(part, k) for part in queries.split(_QUERIES_AT_ONCE[queries.device.type])]
+        ids, scores = zip(*found, strict=True)
+        return torch.cat(ids), torch.cat(scores)
+
+    def _best(self, queries: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Block after block, each merged into the best so far."""
+        size = max(k, _SCORES_AT_ONCE[queries.device.type] // max(1, len(queries)))
+        ids = torch.empty(len(queries), 0, dtype=torch.int64, device=queries.device)
+        scores = torch.empty(len(queries), 0, device=queries.device)
+        for start in range(0, len(self.vectors), size):
+            products = queries @ self.vectors[start : start + size].T  # (n, size)
+            best = products.topk(min(k, products.shape[1]), dim=1)
+            ids, scores = torch.cat([ids, best.indices + start], dim=1), torch.cat([scores, best.values], dim=1)
+            scores, order = scores.topk(min(k, scores.shape[1]), dim=1)
+            ids = ids.gather(1, order)
+        return ids, scores
+
+
+@final
+class FaissSearch(Search):
+    """An index of faiss: a graph (`hnsw`) or cells (`ivf`).
+
+    Cells are the same in every run; the links of a graph that several threads build are not.
+    """
+
+    def __init__(self, vectors: torch.Tensor, method: Literal["hnsw", "ivf"]) -> None:
+        self.size, self.index = len(vectors), _faiss_index(vectors.cpu().numpy(), method)
+
+    def search(self, queries: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        scores, ids = self.index.search(queries.cpu().numpy(), min(k, self.size))
+        scores = np.where(ids < 0, -np.inf, scores)
+        return torch.from_numpy(ids).to(queries.device), torch.from_numpy(scores).to(queries.device)
+
+
+def build_search(
+    vectors: torch.Tensor, method: Method | None = None, said: Callable[..., None] = lambda **_: None
+) -> Search:
+    """A search among `vectors` (m, D). With no method: cells for many vectors on a CPU, exact search elsewhere.
+
+    `said` hears, by keywords, of a search that is not what it would be.
+    """
+    there = find_spec("faiss") is not None
+    if method is None and vectors.device.type == "cpu" and len(vectors) > _EXACT_CPU:
+        method = "ivf" if there else "exact"
+        if not there:
+            said(method="exact", reason="faiss is not installed; pip install 'xclearn[ann]' makes it faster")
+    if method is None or method == "exact":
+        return ExactSearch(vectors)
+    if not there:
+        todo = "Run pip install 'xclearn[ann]', or set search = \"exact\"."
+        raise MissingExtra("approximate search needs a package that is not installed", got="faiss", todo=todo)
+    return FaissSearch(vectors, method)
+
+
+def recall(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    """The share of `wanted` (n, k) that stands in the same row of `found` (n, m)."""
+    rows = torch.arange(len(wanted), device=wanted.device)[:, None] * (int(wanted.max()) + 1)
+    inside = torch.isin(wanted + rows, torch.where(found > wanted.max(), -1, found + rows))
+    return float(inside[wanted >= 0].float().mean())
+
+
+def _faiss_index(vectors: np.ndarray, method: str) -> Any:
+    import faiss
+
+    n, dim = vectors.shape
+    index: Any
+    if method == "hnsw":
+        index = faiss.IndexHNSWFlat(dim, _LINKS, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction, index.hnsw.efSearch = _EF_CONSTRUCTION, _EF_SEARCH
+    else:
+        cells = max(1, n // _CELL_SIZE)
+        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, cells, faiss.METRIC_INNER_PRODUCT)
+        index.nprobe = min(cells, _PROBED)
+        index.cp.min_points_per_centroid = 1  # fewer are no reason to print
+        index.train(vectors)
+    index.add(vectors)
+    return index

@@ -1,0 +1,215 @@
+"""For each training document the labels it could be confused with: from label centres, similar documents, and others.
+
+All work on the vectors of documents that the caller gives, and answer with labels and scores, best first, −1 where
+there are fewer. Knows nothing about encoders, classifiers or training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch.nn import functional as F
+
+from xclearn.inference.shortlists import CentroidSearch, best_paths
+from xclearn.kernels import topk_csr
+from xclearn.parts.label_clusters import cluster_rows, membership, padded_rows
+from xclearn.search.nearest import ExactSearch, Method, build_search
+
+ListSource = Literal["centroids", "documents", "both", "cluster", "tree", "hash"]
+Listed: TypeAlias = tuple[np.ndarray, np.ndarray]  # label ids (n, k), −1 where there are fewer, and scores
+
+_AT_ONCE = 8192  # documents whose lists are made at a time
+_DOCUMENT_WEIGHT = 0.075  # of similar documents beside label centres, as published
+_NEIGHBOURS = 100  # similar documents whose labels are counted
+_LEAVES = 8  # clusters or leaves whose labels make a list
+_BITS = 128  # of a hash code
+
+
+@final
+@dataclass(frozen=True)
+class Centres:
+    """Where labels lie: the mean of a label's documents, and further centres where it has very many."""
+
+    vectors: torch.Tensor  # (M, D) of length one
+    labels: torch.Tensor  # (M,) ascending
+
+    def served(self, vector: str, size: int) -> CentroidSearch:
+        """The candidate stage that finds them again."""
+        vectors, labels = self.vectors.cpu().numpy(), self.labels.cpu().numpy().astype(np.int32)
+        return CentroidSearch(vector, vectors, labels, min(size, len(np.unique(labels))))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Shortlister:
+    """How lists are made."""
+
+    source: ListSource
+    size: int  # labels of a list
+    method: Method | None  # of search
+    seed: int
+    said: Callable[..., None]  # hears of a search that is not what was meant
+
+    def lists(self, vectors: torch.Tensor, relevance: sp.csr_matrix, centres: Centres) -> np.ndarray:
+        """Labels (N, size) int32 of every training document `vectors` (N, D)."""
+        vectors = F.normalize(vectors, dim=1)
+        find = self._finder(vectors, relevance, centres)
+        return np.concatenate([find(part)[0].astype(np.int32) for part in vectors.split(_AT_ONCE)])
+
+    def _finder(
+        self, vectors: torch.Tensor, relevance: sp.csr_matrix, centres: Centres
+    ) -> Callable[[torch.Tensor], Listed]:
+        k, n_labels = min(self.size, relevance.shape[1]), relevance.shape[1]
+        if self.source in ("cluster", "tree"):
+            return _by_tree(centres, k, self.seed, flat=self.source == "cluster")
+        if self.source == "hash":
+            return _by_codes(centres, k, self.seed)
+        by_centres = _by_centres(centres, k, self.method, self.said) if self.source != "documents" else None
+        if self.source == "centroids":
+            assert by_centres is not None
+            return by_centres
+        by_documents = _by_documents(vectors, relevance, k, self.method, self.said)
+        if by_centres is None:
+            return by_documents
+        weighted = ((by_centres, 1 - _DOCUMENT_WEIGHT), (by_documents, _DOCUMENT_WEIGHT))
+        return lambda queries: merged([(*find(queries), weight) for find, weight in weighted], n_labels, k)
+
+
+def label_centres(vectors: torch.Tensor, relevance: sp.csr_matrix, *, n_extra: int, head: int, seed: int) -> Centres:
+    """The mean of the vectors (N, D) of each label's documents; labels with `head` or more get `n_extra` besides.
+
+    A label without documents has none.
+    """
+    counts = np.bincount(relevance.indices, minlength=relevance.shape[1])
+    sums = torch.zeros(len(counts), vectors.shape[1], device=vectors.device)
+    for rows in _parts(len(vectors)):
+        part = relevance[rows]
+        owner = torch.from_numpy(np.repeat(np.arange(part.shape[0]), np.diff(part.indptr))).to(vectors.device)
+        sums.index_add_(0, torch.from_numpy(part.indices.astype(np.int64)).to(vectors.device), vectors[rows][owner])
+    labels, found = np.flatnonzero(counts), [sums[torch.from_numpy(counts > 0).to(sums.device)]]
+    owners, by_label = [labels], sp.csr_matrix(relevance.T)
+    for label in np.flatnonzero(counts >= head) if n_extra else ():
+        extra = _k_means(vectors[torch.from_numpy(by_label[label].indices).long()], n_extra, seed)
+        found.append(extra)
+        owners.append(np.full(len(extra), label))
+    owner_of_centre = np.concatenate(owners)
+    order = torch.from_numpy(np.argsort(owner_of_centre, kind="stable")).to(vectors.device)
+    return Centres(F.normalize(torch.cat(found), dim=1)[order], torch.from_numpy(owner_of_centre).to(order)[order])
+
+
+def merged(parts: list[tuple[np.ndarray, np.ndarray, float]], n_labels: int, k: int) -> Listed:
+    """The k labels with the largest weighted sum of scores over several lists of the same documents."""
+    total = sum(weight * _matrix(ids, scores, n_labels) for ids, scores, weight in parts)
+    return topk_csr(total.indptr, total.indices, total.data.astype(np.float32), k)
+
+
+def _by_centres(
+    centres: Centres, k: int, method: Method | None, said: Callable[..., None]
+) -> Callable[[torch.Tensor], Listed]:
+    search = build_search(centres.vectors, method, said)
+    several = len(centres.labels) > len(centres.labels.unique())
+
+    def find(queries: torch.Tensor) -> Listed:
+        ids, scores = search.search(queries, 2 * k if several else k)
+        labels = torch.where(ids < 0, -1, centres.labels[ids]).cpu().numpy()
+        if not several:
+            return labels, scores.cpu().numpy()
+        once, best = best_paths(labels, scores.cpu().numpy())
+        return once[:, :k], best[:, :k]
+
+    return find
+
+
+def _by_documents(
+    vectors: torch.Tensor, relevance: sp.csr_matrix, k: int, method: Method | None, said: Callable[..., None]
+) -> Callable[[torch.Tensor], Listed]:
+    """A label's score is the summed similarity of the near documents that have it, over the largest of the row."""
+    search = build_search(vectors, method, said)
+
+    def find(queries: torch.Tensor) -> Listed:
+        ids, scores = (part.cpu().numpy() for part in search.search(queries, _NEIGHBOURS))
+        summed = sp.csr_matrix(_matrix(ids, scores, relevance.shape[0]) @ relevance)
+        labels, best = topk_csr(summed.indptr, summed.indices, summed.data.astype(np.float32), k)
+        return labels, best / np.maximum(best[:, :1], 1e-12)
+
+    return find
+
+
+def _by_codes(centres: Centres, k: int, seed: int) -> Callable[[torch.Tensor], Listed]:
+    """The fewest different bits of random-hyperplane codes; planes go through the mean, as all vectors share a cone."""
+    middle, device = centres.vectors.mean(dim=0), centres.vectors.device
+    planes = torch.randn(len(middle), _BITS, generator=torch.Generator().manual_seed(seed)).to(device)
+
+    def code(vectors: torch.Tensor) -> torch.Tensor:
+        return ((vectors - middle) @ planes).sign()
+
+    search = ExactSearch(code(centres.vectors))
+
+    def find(queries: torch.Tensor) -> Listed:
+        ids, scores = search.search(code(queries), k)
+        return best_paths(centres.labels[ids].cpu().numpy(), scores.cpu().numpy())
+
+    return find
+
+
+def _by_tree(centres: Centres, k: int, seed: int, *, flat: bool) -> Callable[[torch.Tensor], Listed]:
+    """The labels of the best leaves of a balanced tree over the centres, found from the root down or all compared."""
+    depth = max(0, (len(centres.labels) * _LEAVES // k).bit_length() - 1)
+    depth = min(depth, len(centres.labels).bit_length() - 1)  # no leaf is empty
+    leaf = cluster_rows(centres.vectors, 1 << depth, seed)  # (M,)
+    members = torch.from_numpy(padded_rows(membership(leaf, 1 << depth))).to(centres.labels)  # (leaves, largest)
+    beam = min(1 << depth, -(-k // max(1, members.shape[1] - 1)))
+    levels = [depth] if flat else range(min(1, depth), depth + 1)
+    sums = {level: _node_centres(centres.vectors, leaf >> (depth - level), 1 << level) for level in levels}
+
+    def find(queries: torch.Tensor) -> Listed:
+        nodes = torch.arange(1 << min(levels), device=queries.device).expand(len(queries), -1)
+        for level in levels:
+            if level > min(levels):
+                nodes = torch.cat([2 * nodes, 2 * nodes + 1], dim=1)
+            scores = _scores(queries, sums[level], nodes)
+            best, places = scores.topk(min(beam, scores.shape[1]), dim=1)
+            nodes = nodes.gather(1, places)
+        listed = members[nodes]  # (n, beam, largest)
+        labels = torch.where(listed < 0, -1, centres.labels[listed]).flatten(1).cpu().numpy()
+        once, once_scores = best_paths(labels, best[:, :, None].expand(listed.shape).flatten(1).cpu().numpy())
+        return once[:, :k], once_scores[:, :k]
+
+    return find
+
+
+def _scores(queries: torch.Tensor, vectors: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+    """Products of each query (n, D) with its own nodes (n, b), or with all when these are all."""
+    if nodes.shape[1] == len(vectors):
+        return queries @ vectors.T
+    parts = zip(queries.split(64), nodes.split(64), strict=True)
+    return torch.cat([(vectors[own] @ query[:, :, None])[:, :, 0] for query, own in parts])
+
+
+def _node_centres(vectors: torch.Tensor, node: np.ndarray, n_nodes: int) -> torch.Tensor:
+    sums = torch.zeros(n_nodes, vectors.shape[1], device=vectors.device)
+    return F.normalize(sums.index_add_(0, torch.from_numpy(node).long().to(vectors.device), vectors), dim=1)
+
+
+def _k_means(vectors: torch.Tensor, n_centres: int, seed: int) -> torch.Tensor:
+    from sklearn.cluster import KMeans
+
+    n_centres = min(n_centres, len(vectors))
+    found = KMeans(n_centres, n_init=2, max_iter=50, random_state=seed % (1 << 32)).fit(vectors.cpu().numpy())
+    return torch.from_numpy(found.cluster_centers_.astype(np.float32)).to(vectors.device)
+
+
+def _matrix(ids: np.ndarray, scores: np.ndarray, n_columns: int) -> sp.csr_matrix:
+    """Lists (n, k) as a sparse matrix (n, n_columns)."""
+    there = ids >= 0
+    rows = np.repeat(np.arange(len(ids)), there.sum(axis=1))
+    return sp.csr_matrix((scores[there], (rows, ids[there])), shape=(len(ids), n_columns))
+
+
+def _parts(total: int) -> Iterator[slice]:
+    return (slice(start, start + _AT_ONCE) for start in range(0, total, _AT_ONCE))
