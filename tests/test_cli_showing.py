@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from xclearn.algorithms.decaf import Decaf
 from xclearn.algorithms.one_vs_all import OneVsAll
-from xclearn.cli.showing import print_table, show_algorithm, show_algorithms, show_model
+from xclearn.cli.showing import print_table, show_algorithm, show_algorithms, show_label, show_model
 from xclearn.data import Dataset, LabelSet, Split
+from xclearn.errors import ConfigError
+from xclearn.parts.game import GameStep
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +75,25 @@ def test_algorithms_and_the_settings_of_one(capsys: pytest.CaptureFixture[str]) 
     assert defaults["epochs"] == "auto"
     assert defaults["vectoriser[word_piece].vocabulary_size"] == "40000"
     assert "--set part=kind --set part.name=VALUE" in shown.err
+
+
+def test_a_label_shows_its_neighbours_by_classifier_and_where_there_is_one_in_the_graph(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_label(model, "apple", as_json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["label"], facts["graph"]) == ("apple", None)
+    assert isinstance(facts["classifier"], list)
+    both = Split(["red apple", "green pear"], sp.csr_matrix(np.array([[1, 1, 0], [0, 0, 1]], dtype=np.float32)))
+    algorithm = Decaf(surrogate_epochs=1, ranker_epochs=1, game=GameStep())
+    algorithm.fit(Dataset("fruit", both, LabelSet(["apple", "red", "pear"])), device="cpu").save(tmp_path / "game")
+    show_label(tmp_path / "game", "apple", as_json=False)
+    rows = [row for row in rows_of(capsys.readouterr().out) if row[0] == "graph"]
+    assert [row[1] for row in rows] == ["red"]
+    show_label(model, "apple", as_json=False)
+    assert "carries no label graph" in capsys.readouterr().err
+
+
+def test_an_unknown_label_is_named(model: Path) -> None:
+    with pytest.raises(ConfigError, match="--label: no such label; got 'aple'"):
+        show_label(model, "aple", as_json=False)

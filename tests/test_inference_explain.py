@@ -19,6 +19,7 @@ from xclearn.text.weighting import Weighting
 
 TOKENS = [f"word{i}" for i in range(12)]
 DIM, N_LABELS = 6, 4
+NO_ORDER = np.empty(0, np.int32)
 
 
 def predictor_of(servable: Servable | Ensemble, names: list[str]) -> Predictor:
@@ -54,6 +55,14 @@ def random_servable(seed: int) -> Servable:
     encoder = Bag(array(len(TOKENS), DIM), [*layers, *layers[:1]])
     classifier = Classifier("document", array(N_LABELS, DIM), array(N_LABELS))
     return Servable(vectoriser, {"document": encoder}, AllLabels(), [classifier], Sigmoid())
+
+
+def test_rows_that_stand_by_label_are_found() -> None:
+    """As `xc export` writes them where there are no clusters: no order of their own."""
+    servable = by_hand()
+    rows = RowClassifier("document", Rows.of(servable.scorers[0].weight, servable.scorers[0].bias, "fp32"), NO_ORDER)
+    (found,) = explain(predictor_of(replace(servable, scorers=[rows]), ["one"]), "up up down", np.array([0]))
+    assert found.value == pytest.approx(6.25)
 
 
 def logits(servable: Servable, text: str) -> np.ndarray:

@@ -18,8 +18,10 @@ from xclearn.inference import Model, Predictor, load_model, save_model
 from xclearn.inference.components import AllLabels, Bag, Classifier, ClusterBeam, Product, Sigmoid
 from xclearn.inference.export import Choice, Exporter, Form, HoldOut, Measured, held_out, refuse_loss
 from xclearn.inference.exported import ClusterIndex, RowClassifier, Rows, TokenIndex
+from xclearn.inference.graph import Game, GameBeam, GameScorer, Graph
 from xclearn.inference.index import levels_above, token_index
 from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
 from xclearn.text import Words
 from xclearn.text.vectorisers import DenseVectoriser
 
@@ -138,6 +140,41 @@ def test_a_model_of_clusters_keeps_them(clustered, data):
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
 
 
+def centred(model):
+    """The same model, with its label rows as centres."""
+    rows = model.servable.scorers[0].weight
+    centres = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return CentroidSearch("document", centres, np.arange(N_LABELS, dtype=np.int32), 200)
+
+
+def with_edges(clustered):
+    stage = clustered.servable.candidates
+    labels = stage.labels.reshape(300, 2).astype(np.int32)
+    return LearnedEdges("document", stage.weight, stage.bias, 10.0, 20, labels, np.ones((300, 2), np.float32), 40)
+
+
+@pytest.mark.parametrize("kind", ["centres", "edges", "game"])
+def test_other_ways_to_find_labels_keep_their_way_with_another_breadth(model, clustered, data, tmp_path, kind):
+    graph = Graph.of(sp.identity(300, np.float32, "csr"))
+    stage = {
+        "centres": lambda: centred(model),
+        "edges": lambda: with_edges(clustered),
+        "game": lambda: GameBeam(clustered.servable.candidates, Game(graph, 0.5, 10)),
+    }[kind]()
+    fusion = Mix([1.0], 0.5, False) if kind == "centres" else Product()
+    made = replace(clustered, servable=replace(clustered.servable, candidates=stage, fusion=fusion))
+    made.servable.check()
+    forms = Choice(precision="int8").forms(made.servable)
+    assert [form.breadth for form in forms] == ([50, 100, 200] if kind == "centres" else [8, 16, 20, 32, 64, 128])
+    exported = Exporter(made, data).export(forms[2])
+    assert type(exported.servable.candidates) is type(stage)
+    save_model(exported, tmp_path / "out")
+    texts = list(data.split("test").documents)
+    found, expected = Predictor.load(tmp_path / "out").predict(texts, 5), Predictor(made).predict(texts, 5)
+    assert (found.ids == expected.ids).mean() > 0.95
+    np.testing.assert_allclose(found.scores, expected.scores, atol=0.02)
+
+
 def test_an_ensemble_is_exported_member_by_member(model, data):
     second = model_of(data, seed=1).servable
     ensemble = replace(model, servable=Ensemble([model.servable, second]))
@@ -205,8 +242,15 @@ def test_forms_that_there_are_not(clustered, choice, message):
 
 def test_an_exported_model_is_not_exported_again(model, data):
     exported = Exporter(model, data).export(Form("int8", 0))
-    with pytest.raises(ConfigError, match="cannot be exported"):
+    with pytest.raises(ConfigError, match="is exported already"):
         Choice().forms(exported.servable)
+
+
+def test_other_classifiers_are_served_as_they_are(model):
+    graph = Graph.of(sp.identity(N_LABELS, np.float32, "csr"))
+    scorer = GameScorer(model.servable.scorers[0], graph, 0.5)
+    with pytest.raises(ConfigError, match="served as it is; got 'GameScorer'"):
+        Choice().forms(replace(model.servable, scorers=[scorer]))
 
 
 def point(precision="int8", breadth=0, *, p_at_1=50.0, lost=0.0, psp=0.0, p50=100.0, overlap=90.0):

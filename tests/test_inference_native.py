@@ -26,8 +26,10 @@ from xclearn.inference.components import (
     Sigmoid,
 )
 from xclearn.inference.exported import ClusterIndex, Features, Level, RowClassifier, Rows, TokenIndex
+from xclearn.inference.graph import Game, GameBeam, GameLabels, GameScorer, Graph
 from xclearn.inference.native import native_predictor, strings_at
 from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
 from xclearn.inference.tensors import StringTable
 from xclearn.text import WordPiece, Words
 from xclearn.text.vectorisers import DenseVectoriser, SparseVectoriser, WordVectoriser
@@ -88,6 +90,17 @@ def stage(rng, name, dim, n_labels):
         return AllLabels()
     if name == "tokens":
         return random_token_index(rng, n_labels)
+    if name == "centres":
+        centres = normal(rng, 2 * n_labels, dim)
+        centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+        labels = np.sort(rng.integers(0, n_labels, 2 * n_labels)).astype(np.int32)  # some labels have none
+        return CentroidSearch("document", centres, labels, 40)
+    if name == "edges":
+        labels = rng.integers(-1, n_labels, (10, 60)).astype(np.int32)
+        parts = normal(rng, 10, dim) / 4, normal(rng, 10)
+        return LearnedEdges("document", *parts, 3.0, 4, labels, rng.random((10, 60), np.float32), 50)
+    if name == "game":
+        return GameBeam(stage(rng, "beam", dim, n_labels), Game(random_graph(rng, 10), 0.5, 4))
     offsets = np.array([0, *np.sort(rng.choice(n_labels, 9)), n_labels])  # some clusters may be empty
     labels = rng.permutation(n_labels)
     weight, bias = normal(rng, 10, dim) / 4, normal(rng, 10)
@@ -95,6 +108,10 @@ def stage(rng, name, dim, n_labels):
         return ClusterBeam("document", weight, bias, labels, offsets, 3)
     top = Level(Rows.of(normal(rng, 4, dim) / 4, normal(rng, 4), "fp32"), np.array([0, 2, 3, 7, 10]), 2)
     return ClusterIndex("document", [top, Level(Rows.of(weight, bias, "fp32"), offsets, 3)], labels.astype(np.int32))
+
+
+def random_graph(rng, n):
+    return Graph.of(sp.random(n, n, 4 / n, "csr", np.float32, rng) / 4)
 
 
 def random_token_index(rng, n_labels, n_tokens=50):
@@ -114,7 +131,8 @@ def assert_same(servable, documents, k=10, exclude=NO_PAIRS):
     native = native_predictor(servable)
     assert native is not None
     found, expected = native.predict(documents, k, exclude), servable.predict(documents, k, exclude)
-    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(np.sort(found.ids, axis=1), np.sort(expected.ids, axis=1))
+    assert (found.ids != expected.ids).mean() < 1e-3  # neighbours whose scores differ in the last bit may change places
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
     return found
 
@@ -138,7 +156,7 @@ def test_long_words_and_many_repeats():
         np.testing.assert_array_equal(weights, expected_weights)
 
 
-@pytest.mark.parametrize("candidates", ["all", "beam", "index", "tokens"])
+@pytest.mark.parametrize("candidates", ["all", "beam", "index", "tokens", "centres", "edges", "game"])
 @pytest.mark.parametrize(("fusion", "n_scorers"), [(Sigmoid(), 1), (Product(), 1), (Product(), 2)])
 @pytest.mark.parametrize("dim", [3, 32, 126])
 def test_predictions_are_those_of_the_servable(candidates, fusion, n_scorers, dim):
@@ -150,6 +168,40 @@ def test_predictions_are_those_of_the_servable(candidates, fusion, n_scorers, di
     assert_same(servable, texts)
     assert_same(servable, texts, exclude=pairs)
     assert_same(servable, texts, k=1000)
+
+
+@pytest.mark.parametrize("candidates", ["centres", "edges"])
+@pytest.mark.parametrize("by_row", [False, True])
+def test_mixed_scores(candidates, by_row):
+    rng = np.random.default_rng(20)
+    fusion = Mix([0.7, 0.3], 0.4, by_row)
+    servable = random_servable(rng, candidates=candidates, fusion=fusion, layers=(), n_scorers=2)
+    servable.check()
+    texts = ["", *random_texts(rng, 30)]
+    assert_same(servable, texts)
+    pairs = np.column_stack([rng.integers(0, len(texts), 400), rng.integers(0, 300, 400)])
+    assert_same(servable, texts, exclude=pairs)
+
+
+@pytest.mark.parametrize("candidates", ["all", "tokens", "centres", "game"])
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_graph_between_labels(candidates, share):
+    rng = np.random.default_rng(21)
+    step = GameLabels(Game(random_graph(rng, 300), share, 7), depth=12)
+    servable = replace(random_servable(rng, candidates=candidates, fusion=Product()), steps=[step])
+    servable.check()
+    texts = ["", *random_texts(rng, 30)]
+    found = assert_same(servable, texts, k=30)
+    assert (found.ids[:, -1] == -1).all()  # 12 and 7 at most
+    pairs = np.column_stack([np.arange(31), found.ids[:, 0]])
+    without = assert_same(servable, texts, k=30, exclude=pairs[pairs[:, 1] >= 0])
+    np.testing.assert_array_equal(without.ids[:, :5], found.ids[:, 1:6])
+
+
+def test_a_cluster_that_is_not_a_number_leads_nowhere():
+    servable = random_servable(np.random.default_rng(22), candidates="edges", fusion=Product())
+    servable.candidates.weight[:] = np.nan
+    assert (native_predictor(servable).predict(["t1 t2"], 5).ids == -1).all()
 
 
 def test_two_encoders():
@@ -249,7 +301,7 @@ def test_all_labels_excluded():
 def test_one_text_is_its_row_in_a_batch_with_any_threads():
     rng = np.random.default_rng(12)
     texts = random_texts(rng, 37)
-    for candidates in ("all", "index", "tokens"):
+    for candidates in ("all", "index", "tokens", "centres", "edges", "game"):
         servable = random_servable(rng, candidates=candidates)
         native = native_predictor(servable, 1)
         whole = native.predict(texts, 5)
@@ -292,6 +344,10 @@ def test_what_it_does_not_know_is_left_to_the_servable(monkeypatch):
     servable = random_servable(rng)
     dense = replace(servable, vectoriser=DenseVectoriser(50))
     assert native_predictor(dense) is None
+    assert (
+        native_predictor(replace(servable, scorers=[GameScorer(servable.scorers[0], random_graph(rng, 300), 1.0)]))
+        is None
+    )
     rows = normal(rng, 6, 50)
     model = Model(dense, LabelSet([f"l{i}" for i in range(300)]), {})
     np.testing.assert_array_equal(Predictor(model).predict(rows).ids, dense.predict(rows, 5).ids)

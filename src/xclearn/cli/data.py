@@ -1,4 +1,4 @@
-"""`xc data`: list, stats, validate and convert. Parses, calls and prints; the counting is done in data/."""
+"""`xc data`: list, stats, validate, graph and convert. Parses, calls and prints; the counting is done in data/."""
 
 from __future__ import annotations
 
@@ -54,6 +54,33 @@ def validate(data: Source, as_json: AsJson = False) -> None:
         typer.echo("nothing found")
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(1)
+
+
+@data_app.command()
+def graph(
+    data: Source,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the edges here: .csv, or else tabs.")] = None,
+    settings: Annotated[
+        list[str], typer.Option("--set", metavar="NAME=VALUE", help="source, source.steps, edges, head, …")
+    ] = [],  # noqa: B006 (typer copies it)
+    seed: Annotated[int, typer.Option(help="Of the random walks.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Make the graph of train's labels, describe it, and write it as lines of label, label, weight."""
+    from xclearn import config
+    from xclearn.data.load import load_dataset
+    from xclearn.labels.graph import LabelGraph, describe, write_edges
+
+    chosen, loaded = config.build(LabelGraph, config.merge({}, settings), "graph"), load_dataset(data)
+    made = chosen.build(loaded.train.relevance, loaded.labels.names, seed)
+    facts = describe(made)
+    if out is not None:
+        write_edges(out, made, loaded.labels.names)
+        typer.echo(f"Written to {out}.", err=True)
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        print_table(("graph", loaded.name), _flat(facts))
 
 
 @data_app.command()

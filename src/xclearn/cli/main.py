@@ -97,11 +97,15 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue from MODEL.checkpoint.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in MODEL.")] = False,
     log: Annotated[Path | None, typer.Option("--log", help="Append training events as JSON lines.")] = None,
+    keep_texts: Annotated[
+        bool, typer.Option("--keep-texts", help="The model carries training texts, which its server shows as evidence.")
+    ] = False,
 ) -> None:
     """Train a model and write its folder; if the data has a test split, measure it there."""
     from xclearn.cli.training import Request, train_model
 
-    train_model(Request(data, algorithm, out, tuple(settings), config, device, seed, resume, overwrite, log))
+    rest = (config, device, seed, resume, overwrite, log, keep_texts)
+    train_model(Request(data, algorithm, out, tuple(settings), *rest))
 
 
 @app.command()
@@ -136,11 +140,18 @@ def evaluate(
 
 
 @app.command()
-def inspect(model: ModelPath, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """What a model folder holds: algorithm, settings, data, metrics."""
-    from xclearn.cli.showing import show_model
+def inspect(
+    model: ModelPath,
+    label: Annotated[str, typer.Option(help="Show the labels nearest to this one instead.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """What a model folder holds: algorithm, settings, data, metrics; or what is near a label."""
+    from xclearn.cli.showing import show_label, show_model
 
-    show_model(model, as_json)
+    if label:
+        show_label(model, label, as_json)
+    else:
+        show_model(model, as_json)
 
 
 @app.command()

@@ -44,6 +44,31 @@ def show_model(folder: Path, as_json: bool) -> None:
     print_table(("fact", "value"), _flatten(facts))
 
 
+def show_label(folder: Path, name: str, as_json: bool, k: int = 10) -> None:
+    """A label's text and the labels nearest to it, in the model's graph and by its classifiers."""
+    from xclearn.inference import load_model
+    from xclearn.inference.labels import LabelIndex
+    from xclearn.inference.neighbours import label_graph, near_by_classifier, near_in_graph
+
+    model = load_model(folder)
+    label = int(LabelIndex(model.labels).ids([name], "--label")[0])
+    graph, texts = label_graph(model.servable), model.labels.texts
+    near = {
+        "graph": None if graph is None else near_in_graph(graph, label, k),
+        "classifier": near_by_classifier(model.servable, label, k),
+    }
+    names = model.labels.names
+    found = {how: None if list_ is None else [(names[i], value) for i, value in list_] for how, list_ in near.items()}
+    if as_json:
+        facts = {"label": name, "text": texts[label] if isinstance(texts, Sequence) else None, **found}
+        sys.stdout.write(json.dumps(facts, ensure_ascii=False) + "\n")
+        return
+    rows = [(how, other, f"{value:.4f}") for how, list_ in found.items() for other, value in list_ or ()]
+    print_table(("near by", "label", "how near"), rows)
+    if graph is None:
+        say("The model carries no label graph.")
+
+
 def show_algorithms() -> None:
     """One line an algorithm."""
     from xclearn.algorithms import algorithm_names, summary

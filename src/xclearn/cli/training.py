@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
@@ -33,6 +34,7 @@ class Request:
     resume: bool = False
     overwrite: bool = False
     log: Path | None = None
+    keep_texts: bool = False
 
     @property
     def checkpoint(self) -> Path:
@@ -60,6 +62,8 @@ def _train(request: Request) -> None:
     refuse_occupied(request.out, request.overwrite)
     data = load_dataset(source)
     say(describe(data))
+    if request.keep_texts and not isinstance(data.train.documents, Sequence):
+        raise ConfigError("only texts can be kept", where="--keep-texts", got="features")
     fit(algorithm, data, request, request.checkpoint)
     values = measure_and_save(algorithm, data, request)
     Checkpoint(request.checkpoint).remove()
@@ -129,6 +133,7 @@ def measure_and_save(algorithm: Algorithm, data: Dataset, request: Request) -> d
     """Metrics and bins into the model card, the folder onto disk."""
     from xclearn.inference import evaluate
     from xclearn.inference.evaluation import label_counts
+    from xclearn.inference.train_texts import TrainTexts
     from xclearn.metrics import volume_bins
 
     values: dict[str, Any] = {}
@@ -137,6 +142,9 @@ def measure_and_save(algorithm: Algorithm, data: Dataset, request: Request) -> d
         values = report.values
         bins = [part._asdict() for part in volume_bins(report, label_counts(data))]
         algorithm.model.about.update(metrics={"test": values}, bins={"test": bins})
+    if request.keep_texts:
+        texts = TrainTexts.of(cast(Sequence[str], data.train.documents), data.train.relevance)
+        algorithm.model_ = dataclasses.replace(algorithm.model, train_texts=texts)
     algorithm.save(request.out, replace=request.overwrite)
     return values
 

@@ -1,6 +1,11 @@
 """Models as files and as something to ask, without training code."""
 
-import xclearn.inference.sparse  # noqa: F401  its parts are found by name when a model is loaded
+import xclearn.inference.graph
+import xclearn.inference.hashed
+import xclearn.inference.layered
+import xclearn.inference.re_ranking
+import xclearn.inference.sequences
+import xclearn.inference.sparse  # noqa: F401  the parts of these are found by name when a model is loaded
 from xclearn.inference.evaluation import evaluate
 from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.predictor import Predictor

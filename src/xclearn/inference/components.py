@@ -1,4 +1,4 @@
-"""The pieces a servable is composed of, in NumPy: encoders, candidates, scorers, fusion.
+"""The pieces a servable is composed of, in NumPy: encoders, candidates, scorers, fusion, steps after it.
 
 Each is a final frozen dataclass registered under a versioned name, so that a saved model names what it needs and an old
 file keeps working when a v2 comes. Arrays are tensors of the model folder, everything else is JSON. Nothing here knows
@@ -178,13 +178,20 @@ class ClusterBeam(Candidates):
     beam: int  # clusters kept
 
     def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        return self.labels_of(*self.best(vectors))
+
+    def best(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """The clusters (n, beam) kept for each document, and their logits."""
         logits = vectors[self.vector] @ self.weight.T + self.bias  # (n, K)
-        clusters, best = topk_dense(logits, min(self.beam, len(self.bias)))  # (n, beam)
+        return topk_dense(logits, min(self.beam, len(self.bias)))
+
+    def labels_of(self, clusters: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Clusters (n, b), −1 where there are fewer, and their logits → the same of their labels."""
         largest = int(np.diff(self.offsets).max())
-        places = self.offsets[clusters][:, :, None] + np.arange(largest)  # (n, beam, largest)
-        there = places < self.offsets[clusters + 1][:, :, None]
+        places = self.offsets[clusters][:, :, None] + np.arange(largest)  # (n, b, largest)
+        there = (places < self.offsets[clusters + 1][:, :, None]) & (clusters >= 0)[:, :, None]
         ids = np.where(there, self.labels[np.minimum(places, len(self.labels) - 1)], -1)
-        return ids.reshape(len(ids), -1), np.repeat(best, largest, axis=1)
+        return ids.reshape(len(ids), -1), np.repeat(logits, largest, axis=1)
 
     def check(self, dims: Mapping[str, int], n_labels: int) -> None:
         if self.vector not in dims:
@@ -238,7 +245,9 @@ class Classifier(Scorer):
         return logits
 
     def score(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        return (vectors[:, None, :] @ self.weight[ids].swapaxes(1, 2))[:, 0] + self.bias[ids]
+        pairs = zip(vectors, ids, strict=True)  # one at a time: the rows of many would not fit into memory
+        logits = [self.weight[own] @ vector + self.bias[own] for vector, own in pairs]
+        return np.array(logits, dtype=np.float32).reshape(ids.shape)
 
     def check(self, dim: int) -> None:
         _expect(self.bias, self.weight.shape[:1], "classifier.bias")
@@ -250,7 +259,11 @@ class Fusion(ABC):
 
     @abstractmethod
     def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:
-        """Each (n, m) → (n, m); `candidate` is None when every label was a candidate."""
+        """Each (n, m) → (n, m); `candidate` is None when every label was a candidate. −∞ stands where there is none."""
+
+    @abstractmethod
+    def check(self, n_scorers: int, every_label: bool) -> None:
+        """Refuse what it cannot fuse: so many scorers, or candidates that have no logit."""
 
 
 @final
@@ -263,6 +276,10 @@ class Sigmoid(Fusion):
         (only,) = logits
         return sigmoid(only)
 
+    def check(self, n_scorers: int, every_label: bool) -> None:  # noqa: ARG002
+        if n_scorers != 1:
+            raise ModelError("sigmoid.v1 reads one scorer", got=n_scorers)
+
 
 @final
 @component("product.v1")
@@ -273,6 +290,25 @@ class Product(Fusion):
     def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:
         factors = [sigmoid(each) for each in (*logits, *(() if candidate is None else (candidate,)))]
         return np.prod(factors, axis=0)
+
+    def check(self, n_scorers: int, every_label: bool) -> None:
+        """Takes any number."""
+
+
+class Step(ABC):
+    """What happens to the best labels of a document after fusion: they are ranked anew, or bring others in."""
+
+    depth: int  # best labels that it is given
+
+    @abstractmethod
+    def __call__(
+        self, vectors: Mapping[str, np.ndarray], ids: np.ndarray, scores: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Ids (n, m), −1 where there are fewer, and scores, −∞ there → the same of another width, in any order."""
+
+    @abstractmethod
+    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
+        """Refuse tensors whose shapes do not fit."""
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -63,7 +63,7 @@ def explain(predictor: Predictor, text: str, labels: np.ndarray) -> list[Explana
 
 def _linear_parts(servable: Servable | Ensemble) -> tuple[TfidfVectoriser, Bag, Classifier | RowClassifier] | None:
     """The parts of a model whose score is the logistic of one linear classifier over a bag; None of any other."""
-    if isinstance(servable, Ensemble) or len(servable.scorers) != 1 or not isinstance(servable.fusion, Sigmoid):
+    if isinstance(servable, Ensemble) or servable.steps or not isinstance(servable.fusion, Sigmoid):
         return None
     scorer, vectoriser = servable.scorers[0], servable.vectoriser
     encoder = servable.encoders[scorer.vector]
@@ -78,7 +78,7 @@ def _rows_of(scorer: Classifier | RowClassifier, labels: np.ndarray, dim: int) -
     """The weights (m, D) and biases (m,) of these labels."""
     if isinstance(scorer, Classifier):
         return scorer.weight[labels].astype(np.float64), scorer.bias[labels]
-    rows = np.array([np.flatnonzero(scorer.labels == label)[0] for label in labels], dtype=np.int64)
+    rows = scorer.row_of_label[labels]
     return scorer.rows.weight(rows, dim).astype(np.float64), scorer.rows.bias[rows]
 
 

@@ -20,18 +20,21 @@ from xclearn.data.dataset import Dataset, Documents, Split, take_documents
 from xclearn.data.splits import pairs_matrix
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, DataError, ModelError
-from xclearn.inference.components import AllLabels, Classifier, ClusterBeam
+from xclearn.inference.components import AllLabels, Candidates, Classifier, ClusterBeam
 from xclearn.inference.evaluation import label_weights
 from xclearn.inference.exported import PRECISIONS, Features, RowClassifier, Rows, TokenIndex
 from xclearn.inference.folder import Model
+from xclearn.inference.graph import GameBeam
 from xclearn.inference.index import Nodes, cluster_index, levels_above, token_index
 from xclearn.inference.predictor import Predictor
 from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.shortlists import CentroidSearch, LearnedEdges
 from xclearn.metrics import evaluate_predictions
 from xclearn.text.documents import DENSE
 
 SHORTLISTS = (125, 250, 500, 1000, 2000)  # labels kept of a model that scores all of them
 BEAMS = (8, 16, 32, 64, 128)  # clusters kept of a model that scores the labels of some
+SHARES = (0.25, 0.5)  # of the labels found by a model that compares centres
 LIMITS = {"P@1": 0.3, "PSP@5": 0.5}  # points that a form may lose before it is refused
 _USUAL_LOSS = 0.1  # points of P@1 where no limit is given
 _PER_POSTING = 4  # labels in the shortlist for each posting read of a token
@@ -112,13 +115,15 @@ class Exporter:
         """The model in this form."""
         made = [self._export(member, number, form) for number, member in enumerate(_members(self.model.servable))]
         servable = Ensemble(made) if isinstance(self.model.servable, Ensemble) else made[0]
-        return Model(servable, self.model.labels, self.model.about | {"export": form._asdict()})
+        return replace(self.model, servable=servable, about=self.model.about | {"export": form._asdict()})
 
     def _export(self, servable: Servable, number: int, form: Form) -> Servable:
         labels, encoders, candidates = np.empty(0, np.int32), servable.encoders, servable.candidates
         if isinstance(candidates, ClusterBeam):
             labels = candidates.labels.astype(np.int32)
             candidates = cluster_index(candidates, self._levels[number], form.precision, form.breadth)
+        elif not isinstance(candidates, AllLabels):
+            candidates = _as_broad(candidates, form.breadth)
         elif form.breadth:
             encoders = {**encoders, _TOKENS: Features(servable.vectoriser.n_features)}
             postings = max(1, min(form.breadth // _PER_POSTING, self._token_index.postings))
@@ -228,15 +233,39 @@ def _too_much(point: Measured) -> str | None:
 def _breadths(servable: Servable | Ensemble) -> list[int]:
     """What a model can be searched with; a model that cannot be exported is refused."""
     members = _members(servable)
-    if any(len(_classifiers(member)) != len(member.scorers) for member in members):
-        raise ConfigError("the model cannot be exported (again)", todo="Name the folder that `xc train -o` wrote.")
-    beams = [member.candidates.beam for member in members if isinstance(member.candidates, ClusterBeam)]
-    if len(beams) == len(members):
+    for scorer in (scorer for member in members for scorer in member.scorers):
+        if isinstance(scorer, RowClassifier):
+            raise ConfigError("the model is exported already", todo="Name the folder that `xc train -o` wrote.")
+        if not isinstance(scorer, Classifier):
+            got, allowed = type(scorer).__name__, "a dense row for each label"
+            raise ConfigError("a model with such classifiers is served as it is", got=got, allowed=allowed)
+    stages = [member.candidates for member in members]
+    beams = [_beam_of(stage) for stage in stages]
+    if all(beams):
         return sorted({*BEAMS, *beams})
-    if not all(isinstance(member.candidates, AllLabels) for member in members):
+    sizes = {stage.size for stage in stages if isinstance(stage, CentroidSearch)}
+    if sizes and all(isinstance(stage, CentroidSearch) for stage in stages):
+        return sorted({max(1, int(share * size)) for size in sizes for share in (*SHARES, 1)})
+    if not all(isinstance(stage, AllLabels) for stage in stages):
         raise ConfigError("the model finds its labels in a way that cannot be exported")
     has_tokens = servable.vectoriser.reads != DENSE
     return [0, *(size for size in SHORTLISTS if has_tokens and 4 * size <= servable.n_labels)]
+
+
+def _beam_of(candidates: Candidates) -> int:
+    """Clusters that a model keeps; 0 where it has none."""
+    stage = candidates.clusters if isinstance(candidates, GameBeam) else candidates
+    return stage.beam if isinstance(stage, ClusterBeam | LearnedEdges) else 0
+
+
+def _as_broad(candidates: Candidates, breadth: int) -> Candidates:
+    """The same stage, which keeps so many clusters, or labels where it has no clusters."""
+    if isinstance(candidates, GameBeam):
+        return replace(candidates, clusters=replace(candidates.clusters, beam=breadth))
+    if isinstance(candidates, LearnedEdges):
+        return replace(candidates, beam=breadth)
+    assert isinstance(candidates, CentroidSearch)  # `_breadths` has refused the others
+    return replace(candidates, size=breadth)
 
 
 def _members(servable: Servable | Ensemble) -> Sequence[Servable]:

@@ -217,14 +217,15 @@ class RowClassifier(Scorer):
         return len(self.rows.bias)
 
     @cached_property
-    def _row_of_label(self) -> np.ndarray:
+    def row_of_label(self) -> np.ndarray:
+        """(L,)"""
         return np.argsort(self.labels) if len(self.labels) else np.arange(self.n_labels)
 
     def score_all(self, vectors: np.ndarray) -> np.ndarray:
-        return self.rows.score_all(vectors)[:, self._row_of_label]
+        return self.rows.score_all(vectors)[:, self.row_of_label]
 
     def score(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        return self.rows.score(vectors, self._row_of_label[ids])
+        return self.rows.score(vectors, self.row_of_label[ids])
 
     def check(self, dim: int) -> None:
         self.rows.check(dim, self.n_labels, "row_classifier")

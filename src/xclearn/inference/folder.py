@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from xclearn.inference.card import model_card
 from xclearn.inference.components import COMPONENTS
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.tensors import StringTable, read_tensors, write_tensors
+from xclearn.inference.train_texts import TrainTexts
 from xclearn.text import Vectoriser, vectoriser_from_state
 
 FORMAT, FORMAT_VERSION = "xclearn-model", 1
@@ -38,6 +40,7 @@ class Model:
     servable: Servable | Ensemble
     labels: LabelSet
     about: dict[str, Any]
+    train_texts: TrainTexts | None = None  # where the model was told to keep them
 
 
 def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> None:
@@ -48,6 +51,7 @@ def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> No
         labels = {"names": _freeze(list(model.labels.names), "labels.names", tensors)}
         if isinstance(model.labels.texts, list | tuple | StringTable):  # label features are only needed to train
             labels["texts"] = _freeze(list(model.labels.texts), "labels.texts", tensors)
+        kept = {} if model.train_texts is None else {"train_texts": _freeze(model.train_texts, "train_texts", tensors)}
         write_tensors(temporary / _TENSORS, tensors)
         card = model_card(model.about, model.servable.n_labels)
         (temporary / _CARD).write_text(card, encoding="utf-8", errors="replace")  # a file name may not be Unicode
@@ -58,6 +62,7 @@ def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> No
             "about": model.about,
             "servable": servable,
             "labels": labels,
+            **kept,
             "files": files,
         }
         content["sha256"] = _own_hash(content)
@@ -75,6 +80,7 @@ def load_model(folder: str | Path, *, verify: bool = True) -> Model:
         servable = _thaw(content["servable"], tensors)
         names = _thaw(content["labels"]["names"], tensors)
         texts = _thaw(content["labels"]["texts"], tensors) if "texts" in content["labels"] else None
+        train_texts = _thaw(content["train_texts"], tensors) if "train_texts" in content else None
     except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise ModelError("the model description is incomplete", where=str(path / _JSON), got=str(error)) from error
     if not isinstance(servable, Servable | Ensemble):
@@ -83,7 +89,11 @@ def load_model(folder: str | Path, *, verify: bool = True) -> Model:
     for table in [names] if texts is None else [names, texts]:
         if not (isinstance(table, StringTable) and 0 < len(table) == servable.n_labels):
             raise ModelError("label names or texts do not fit the scorers", where=str(path), got=table)
-    return Model(servable, LabelSet(names, texts), content["about"])
+    if isinstance(train_texts, TrainTexts):
+        train_texts.check(servable.n_labels)
+    elif train_texts is not None:
+        raise ModelError("the model description holds no texts where they are said to be", where=str(path / _JSON))
+    return Model(servable, LabelSet(names, texts), content["about"], train_texts)
 
 
 def _freeze(value: Any, path: str, tensors: dict[str, np.ndarray]) -> Any:
@@ -93,8 +103,8 @@ def _freeze(value: Any, path: str, tensors: dict[str, np.ndarray]) -> Any:
         return {"tensor": path}
     if isinstance(value, Vectoriser):
         return {"vectoriser": value.kind, "state": _freeze(value.to_state(), path, tensors)}
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        table = StringTable.of(value)
+    if isinstance(value, StringTable) or (value and isinstance(value, list) and all(isinstance(i, str) for i in value)):
+        table = value if isinstance(value, StringTable) else StringTable.of(value)
         tensors[f"{path}.utf8"], tensors[f"{path}.offsets"] = table.block, table.offsets
         return {"strings": path}
     if isinstance(value, list):
@@ -142,6 +152,8 @@ def _fits(value: Any, hint: Any) -> bool:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is None:
         return isinstance(value, hint)
+    if origin is types.UnionType:
+        return any(_fits(value, argument) for argument in arguments)
     if not issubclass(origin, Mapping):
         return isinstance(value, list) and all(_fits(item, arguments[0]) for item in value)
     return isinstance(value, dict) and all(_fits(item, arguments[1]) for item in value.values())

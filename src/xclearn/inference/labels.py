@@ -17,7 +17,8 @@ import numpy as np
 from xclearn.data.dataset import LabelSet
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError
-from xclearn.inference.components import Candidates
+from xclearn.inference.components import AllLabels, Candidates, Step
+from xclearn.inference.graph import GameScorer
 from xclearn.inference.predictor import Predictor
 from xclearn.inference.servable import Ensemble, Servable
 
@@ -83,36 +84,56 @@ class LabelIndex:
 
 def predict_among(predictor: Predictor, texts: Sequence[str], labels: np.ndarray, k: int) -> TopK:
     """The k best of these labels (m,) for each text: ids, scores (n, k), −1 where fewer of them are candidates."""
-    chosen = _restricted(predictor.model.servable, labels)
+    servable = predictor.model.servable
+    if isinstance(servable, Ensemble):
+        chosen: Servable | Ensemble = Ensemble([_restricted(member, labels) for member in servable.members])
+    else:
+        chosen = _restricted(servable, labels)
     found = [chosen.predict([text], k) for text in texts]  # one at a time: a scorer gathers a row for each label
     return TopK(np.concatenate([part.ids for part in found]), np.concatenate([part.scores for part in found]))
 
 
-def _restricted(servable: Servable | Ensemble, labels: np.ndarray) -> Servable | Ensemble:
-    if isinstance(servable, Servable):
-        return replace(servable, candidates=_Among(servable.candidates, labels))
-    members = [replace(member, candidates=_Among(member.candidates, labels)) for member in servable.members]
-    return replace(servable, members=members)
+def _restricted(servable: Servable, labels: np.ndarray) -> Servable:
+    """Where a label's score hangs on no other label, only these are scored; else the others are dropped at the end."""
+    alone = not servable.steps and not any(isinstance(scorer, GameScorer) for scorer in servable.scorers)
+    if alone and isinstance(servable.candidates, AllLabels):
+        return replace(servable, candidates=_These(labels))
+    return replace(servable, steps=[*servable.steps, _Only(labels)])
 
 
 @final
 @dataclass(frozen=True)
-class _Among(Candidates):
-    """Of another stage's candidates only these labels; a stage without candidates of its own has no logits either."""
+class _These(Candidates):
+    """The same labels for every document, each of them certain to be a candidate."""
 
-    stage: Candidates
     labels: np.ndarray  # (m,)
 
     def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        found = self.stage.find(vectors)
-        if found is None:
-            rows = len(next(iter(vectors.values())))
-            return np.tile(self.labels, (rows, 1)), None  # type: ignore[return-value]
-        ids, logits = found
-        return np.where(np.isin(ids, self.labels), ids, -1), logits
+        ids = np.tile(self.labels, (next(iter(vectors.values())).shape[0], 1))
+        return ids, np.full(ids.shape, np.inf, dtype=np.float32)
 
     def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        self.stage.check(dims, n_labels)
+        """Comes from no file."""
+
+
+@final
+@dataclass(frozen=True)
+class _Only(Step):
+    """Drops all labels but these."""
+
+    labels: np.ndarray  # (m,)
+    depth: int = 1 << 16  # candidates of a document that are looked through
+
+    def __call__(
+        self,
+        vectors: Mapping[str, np.ndarray],  # noqa: ARG002
+        ids: np.ndarray,
+        scores: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return ids, np.where(np.isin(ids, self.labels), scores, -np.inf)
+
+    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
+        """Comes from no file."""
 
 
 def _folded(text: str) -> str:

@@ -1,7 +1,8 @@
 """The native predictor of a servable: from texts to the best labels in one call without the interpreter's lock.
 
-It knows bag encoders, all labels or clusters as candidates, linear scorers and both fusions; `native_predictor` gives
-None for anything else, and where the extension is absent. The servable itself is its oracle.
+It knows bag encoders, every candidate stage and fusion that they are served with, linear scorers, and the graph between
+labels. `native_predictor` gives None for anything else (sparse classifiers and label trees, sequence encoders, graphs
+inside a scorer, dense features), and where the extension is absent. The servable itself is its oracle.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import scipy.sparse as sp
 from xclearn import kernels
 from xclearn.data.dataset import NO_PAIRS, Documents
 from xclearn.data.topk import TopK
-from xclearn.errors import ConfigError, ModelError
+from xclearn.errors import ConfigError
 from xclearn.inference.components import (
     AllLabels,
     Bag,
@@ -32,14 +33,17 @@ from xclearn.inference.components import (
     Sigmoid,
 )
 from xclearn.inference.exported import ClusterIndex, Features, RowClassifier, Rows, TokenIndex
+from xclearn.inference.graph import Game, GameBeam, GameLabels
 from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
 from xclearn.inference.tensors import StringTable
 from xclearn.text.documents import TEXTS, require
 from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser, WordPieceVectoriser
 from xclearn.text.weighting import _DAMPED
 
 _ENCODERS, _LAYERS = (Bag, Features), (Relu, Residual, GatedBlock)
-_CANDIDATES, _SCORERS = (AllLabels, ClusterBeam, ClusterIndex, TokenIndex), (Classifier, RowClassifier)
+_READERS = (ClusterBeam, ClusterIndex, CentroidSearch, LearnedEdges)  # candidates that read a vector
+_CANDIDATES, _SCORERS = (AllLabels, TokenIndex, GameBeam, *_READERS), (Classifier, RowClassifier)
 _NO_ROWS = np.empty(0, dtype=np.int32)
 _NO_PAIRS = (np.empty(0, dtype=np.int64), _NO_ROWS)
 
@@ -112,30 +116,31 @@ def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None
         core.add_scorer(place[scorer.vector], rows, _rows_by_position(labels, own))
     if isinstance(servable.fusion, Product):
         core.set_product()
+    elif isinstance(servable.fusion, Mix):
+        core.set_mix(servable.fusion.scorer_weights, servable.fusion.weight, servable.fusion.by_row)
+    for step in servable.steps:
+        assert isinstance(step, GameLabels)
+        core.set_label_game(_game(step.game), step.depth)
     return NativePredictor(core, servable, n_threads)
 
 
 def strings_at(table: Sequence[str], ids: np.ndarray) -> list[str]:
     """The strings with these ids (m,) int64."""
-    if kernels.BACKEND != "native" or not isinstance(table, StringTable):
-        return [table[i] for i in ids.tolist()]
-    from xclearn.kernels import _native
-
-    try:
-        return _native.strings(table.block, table.offsets, ids)
-    except UnicodeDecodeError as error:
-        raise ModelError("a string of the model is not UTF-8", got=error.object) from error
+    return table.at(ids) if isinstance(table, StringTable) else [table[i] for i in ids.tolist()]
 
 
 def _is_known(servable: Servable) -> bool:
     bags = {name: encoder for name, encoder in servable.encoders.items() if isinstance(encoder, Bag)}
     layers = [layer for bag in bags.values() for layer in bag.layers]
     reads = [scorer.vector for scorer in servable.scorers]
-    if isinstance(servable.candidates, ClusterBeam | ClusterIndex):
-        reads.append(servable.candidates.vector)
-    one = isinstance(servable.fusion, Sigmoid) and len(servable.scorers) == 1
+    stage = servable.candidates.clusters if isinstance(servable.candidates, GameBeam) else servable.candidates
+    if isinstance(stage, _READERS):
+        reads.append(stage.vector)
+    similar = isinstance(stage, CentroidSearch | LearnedEdges)  # whose labels each have a value of their own
     return (
-        (one or isinstance(servable.fusion, Product))
+        (isinstance(servable.fusion, Sigmoid | Product) or (isinstance(servable.fusion, Mix) and similar))
+        and len(servable.steps) < 2
+        and all(isinstance(step, GameLabels) for step in servable.steps)
         and isinstance(servable.vectoriser, TfidfVectoriser | SparseVectoriser)
         and isinstance(servable.candidates, _CANDIDATES)
         and all(isinstance(encoder, _ENCODERS) for encoder in servable.encoders.values())
@@ -167,6 +172,18 @@ def _add_candidates(
         arrays = (index.offsets, index.labels, index.weights, index.always)
         core.set_index(*arrays, index.tokens, index.postings, index.shortlist)
         return None
+    if isinstance(candidates, CentroidSearch):
+        rows = _exact_parts(candidates.centres, np.zeros(len(candidates.labels), np.float32))
+        core.set_centres(place[candidates.vector], rows, candidates.labels, candidates.size)
+        return None
+    if isinstance(candidates, LearnedEdges):
+        edges = candidates
+        rows = _exact_parts(edges.weight, edges.bias)
+        core.set_edges(place[edges.vector], rows, edges.scale, edges.beam, edges.labels, edges.edges, edges.size)
+        return None
+    if isinstance(candidates, GameBeam):
+        core.set_cluster_game(_game(candidates.game))
+        candidates = candidates.clusters
     if isinstance(candidates, ClusterBeam):
         rows = _exact_parts(candidates.weight, candidates.bias)
         core.add_level(place[candidates.vector], rows, _as(candidates.offsets, np.int64), candidates.beam)
@@ -190,6 +207,10 @@ def _rows_by_position(labels: np.ndarray | None, own: np.ndarray | None) -> np.n
         return _NO_ROWS
     row_of_label = np.argsort(own).astype(np.int32)
     return row_of_label if labels is None else row_of_label[labels]
+
+
+def _game(game: Game) -> tuple[Any, ...]:
+    return game.graph.offsets, game.graph.targets, game.graph.weights, game.share, game.kept
 
 
 def _parts(rows: Rows) -> tuple[Any, ...]:

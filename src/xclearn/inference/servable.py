@@ -1,4 +1,4 @@
-"""The one thing every algorithm ends as: a vectoriser, named encoders, one candidate stage, scorers, one fusion.
+"""The one thing every algorithm ends as: a vectoriser, named encoders, one candidate stage, scorers, one fusion, steps.
 
 The servable predicts label ids from documents. It knows neither the algorithm that made it, nor label names, nor files.
 """
@@ -6,7 +6,7 @@ The servable predicts label ids from documents. It knows neither the algorithm t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from xclearn.data.dataset import NO_PAIRS, Documents
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, ModelError
-from xclearn.inference.components import Candidates, Encoder, Fusion, Scorer, component
+from xclearn.inference.components import AllLabels, Candidates, Encoder, Fusion, Scorer, Step, component
 from xclearn.kernels.dense import topk_dense
 from xclearn.text import Vectoriser
 
@@ -34,6 +34,7 @@ class Servable:
     candidates: Candidates
     scorers: Sequence[Scorer]
     fusion: Fusion
+    steps: Sequence[Step] = field(default_factory=list)  # after fusion, one after the other
 
     @property
     def n_labels(self) -> int:
@@ -54,7 +55,11 @@ class Servable:
             scorer.check(self.encoders[scorer.vector].dim)
             if scorer.n_labels != self.n_labels:
                 raise ModelError("scorers differ in labels", got=(scorer.n_labels, self.n_labels))
-        self.candidates.check({name: encoder.dim for name, encoder in self.encoders.items()}, self.n_labels)
+        dims = {name: encoder.dim for name, encoder in self.encoders.items()}
+        self.candidates.check(dims, self.n_labels)
+        self.fusion.check(len(self.scorers), isinstance(self.candidates, AllLabels))
+        for step in self.steps:
+            step.check(dims, self.n_labels)
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """The `k` best labels of each document (fewer when there are fewer labels), best first.
@@ -76,15 +81,29 @@ class Servable:
 
     def _predict_block(self, features: np.ndarray, k: int, exclude: np.ndarray) -> TopK:
         vectors = {name: encoder.encode(features) for name, encoder in self.encoders.items()}
+        if not self.steps:
+            return self._fused(vectors, k, exclude)
+        depths = [min(step.depth, self.n_labels) for step in self.steps]
+        ids, scores = self._fused(vectors, depths[0], NO_PAIRS)  # never k: an answer does not hang on it
+        for step, depth in zip(self.steps, depths, strict=True):
+            ids, scores = step(vectors, *_best_of_candidates(ids, scores, depth))
+        return _best_of_candidates(ids, self._without(exclude, ids, scores), k)
+
+    def _fused(self, vectors: Mapping[str, np.ndarray], k: int, exclude: np.ndarray) -> TopK:
         found = self.candidates.find(vectors)
         if found is None:
             logits = [scorer.score_all(vectors[scorer.vector]) for scorer in self.scorers]  # each (n, L)
             return self._best_of_all(logits, k, exclude)
         ids, candidate = found  # (n, m)
         logits = [scorer.score(vectors[scorer.vector], ids) for scorer in self.scorers]
-        scores = np.where(ids < 0, -np.inf, self.fusion(candidate, logits))
-        scores[_among(ids, exclude, self.n_labels)] = -np.inf
-        return _best_of_candidates(ids, scores, k)
+        missing = ids < 0
+        candidate, *logits = (np.where(missing, -np.inf, part) for part in (candidate, *logits))
+        scores = np.where(missing, -np.inf, self.fusion(candidate, logits))
+        return _best_of_candidates(ids, self._without(exclude, ids, scores), k)
+
+    def _without(self, exclude: np.ndarray, ids: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """The scores (n, m), −∞ where the pair is excluded."""
+        return np.where(_among(ids, exclude, self.n_labels), -np.inf, scores)
 
     def _best_of_all(self, logits: list[np.ndarray], k: int, exclude: np.ndarray) -> TopK:
         """With one scorer rank by its logit, as every fusion is monotone in it, and fuse k values instead of L."""

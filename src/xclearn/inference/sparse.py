@@ -203,8 +203,9 @@ class LabelTrees(Scorer):
 
     def score_all(self, vectors: sp.csr_matrix) -> np.ndarray:
         logits = np.full((vectors.shape[0], self.n_labels), -np.inf, dtype=np.float32)
+        rows_of = sp.csr_matrix(vectors)  # an encoder's vectors are dense
         for tree in self.trees:
-            rows, labels, scores = tree.search(vectors, self.loss, self.beam)
+            rows, labels, scores = tree.search(rows_of, self.loss, self.beam)
             logits[rows, labels] = np.logaddexp(logits[rows, labels], scores - np.log(len(self.trees)))
         return logits
 
@@ -238,6 +239,10 @@ class TextMix(Fusion):
         there = np.nonzero(logits[0] > -np.inf)  # a tree comes to few labels: an exponential of all would take longest
         scores[there] += np.exp(log_probability(logits[0][there], self.loss)) / (1 + self.text_weight)
         return scores
+
+    def check(self, n_scorers: int, every_label: bool) -> None:  # noqa: ARG002
+        if n_scorers > 2:
+            raise ModelError("text_mix.v1 reads one scorer, or two", got=n_scorers)
 
 
 def log_probability(logits: np.ndarray, loss: str) -> np.ndarray:

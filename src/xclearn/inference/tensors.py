@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
+from xclearn import kernels
 from xclearn.errors import ModelError
 from xclearn.files import atomic_path
 
@@ -28,6 +28,7 @@ _DTYPES = {
     "BOOL": "|b1",
 }
 _LARGEST_HEADER = 100_000_000
+_STRINGS_AT_ONCE = 1 << 16
 
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
@@ -112,11 +113,20 @@ class StringTable(Sequence[str]):
         begin, end = self.offsets[position], self.offsets[position + 1]
         return _decode(self.block[begin:end].tobytes())
 
+    def at(self, ids: np.ndarray) -> list[str]:
+        """The strings with these ids (m,) int64."""
+        if kernels.BACKEND != "native":
+            return [self[i] for i in ids.tolist()]
+        from xclearn.kernels import _native
+
+        try:
+            return _native.strings(self.block, self.offsets, ids)
+        except UnicodeDecodeError as error:
+            raise ModelError("a string of the model is not UTF-8", got=error.object) from error
+
     def __iter__(self) -> Iterator[str]:
-        everything = self.block.tobytes()
-        bounds = self.offsets.tolist()
-        for begin, end in pairwise(bounds):
-            yield _decode(everything[begin:end])
+        for begin in range(0, len(self), _STRINGS_AT_ONCE):
+            yield from self.at(np.arange(begin, min(begin + _STRINGS_AT_ONCE, len(self))))
 
 
 def _decode(raw: bytes) -> str:

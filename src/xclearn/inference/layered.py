@@ -1,0 +1,48 @@
+"""Layers after an encoder that has none of its own. Knows nothing about what the encoder reads, or how it was made."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from xclearn.inference.components import Bag, Encoder, Layer, component
+
+
+@final
+@component("layered.v1")
+@dataclass(frozen=True)
+class Layered(Encoder):
+    """An encoder's vectors through layers."""
+
+    encoder: Encoder
+    layers: list[Layer]
+
+    @property
+    def dim(self) -> int:  # type: ignore[override]
+        return self.encoder.dim
+
+    @property
+    def n_features(self) -> int:  # type: ignore[override]
+        return self.encoder.n_features
+
+    def encode(self, features: Any) -> np.ndarray:
+        vectors = self.encoder.encode(features)  # (n, D)
+        for layer in self.layers:
+            vectors = layer(vectors)
+        return vectors
+
+    def check(self) -> None:
+        self.encoder.check()
+        for layer in self.layers:
+            layer.check(self.dim)
+
+
+def layered(encoder: Encoder, layers: Sequence[Layer]) -> Encoder:
+    """The encoder with these layers after it; a bag takes them as its own."""
+    if isinstance(encoder, Bag):
+        return dataclasses.replace(encoder, layers=[*encoder.layers, *layers])
+    return Layered(encoder, list(layers))

@@ -1,0 +1,46 @@
+"""The labels nearest to a label: in the graph that a model passes scores over, and by its classifiers.
+
+Knows nothing about names, nor about how a graph was made.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xclearn.inference.components import Classifier, Scorer
+from xclearn.inference.graph import GameLabels, GameScorer, Graph
+from xclearn.inference.servable import Ensemble, Servable
+
+Neighbours = list[tuple[int, float]]  # labels and how near they are, nearest first
+
+
+def label_graph(servable: Servable | Ensemble) -> Graph | None:
+    """The graph of labels, of an ensemble its first member's, or None where the model has none."""
+    if isinstance(servable, Ensemble):
+        return label_graph(servable.members[0])
+    graphs = [step.game.graph for step in servable.steps if isinstance(step, GameLabels)]
+    graphs += [scorer.graph for scorer in servable.scorers if isinstance(scorer, GameScorer)]
+    return graphs[0] if graphs else None
+
+
+def near_in_graph(graph: Graph, label: int, k: int) -> Neighbours:
+    """Of the other labels that pass scores to or from this one, the k with the greatest weight."""
+    weights = np.maximum(graph.matrix[[label]].toarray()[0], graph.matrix[:, [label]].toarray()[:, 0])  # (L,)
+    return _best(weights, label, k)
+
+
+def near_by_classifier(servable: Servable | Ensemble, label: int, k: int) -> Neighbours | None:
+    """The k labels whose classifiers are most like this one (by cosine); None where labels have no such vectors."""
+    scorer: Scorer = (servable.members[0] if isinstance(servable, Ensemble) else servable).scorers[0]
+    scorer = scorer.scorer if isinstance(scorer, GameScorer) else scorer
+    if not isinstance(scorer, Classifier):
+        return None
+    lengths = np.linalg.norm(scorer.weight, axis=1)
+    cosine = scorer.weight @ scorer.weight[label] / np.maximum(lengths * lengths[label], 1e-12)
+    return _best(cosine, label, k)
+
+
+def _best(values: np.ndarray, label: int, k: int) -> Neighbours:
+    order = np.argsort(-values, kind="stable")
+    order = order[(order != label) & (values[order] > 0)][:k]
+    return [(int(other), float(values[other])) for other in order]
