@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from xclearn.cli.data import data_app
 from xclearn.data import load_dataset, statistics
-from xclearn.errors import DataError
+from xclearn.errors import ConfigError, DataError
 
 runner = CliRunner()
 
@@ -62,3 +62,28 @@ def test_convert_writes_a_folder_and_speaks_on_stderr(folder: Path, tmp_path: Pa
 def test_user_mistakes_are_left_to_the_main_command(tmp_path: Path) -> None:
     result = runner.invoke(data_app, ["stats", str(tmp_path / "absent")])
     assert isinstance(result.exception, DataError)
+
+
+def test_graph_describes_and_writes_what_edge_list_reads(tmp_path: Path) -> None:
+    rows = [{"text": "a", "labels": ["x", "y"]}, {"text": "b", "labels": ["y"]}, {"text": "c", "labels": ["z"]}]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    out = tmp_path / "edges.tsv"
+    arguments = ["graph", str(tmp_path), "--set", "source=cooccurrence", "--out", str(out)]
+    result = runner.invoke(data_app, [*arguments, "--json"])
+    assert result.exit_code == 0
+    facts = json.loads(result.stdout.splitlines()[-1])
+    assert (facts["labels"], facts["edges"], facts["labels_without_neighbour"]) == (3, 2, 1)
+    expected = {("x", "x", "1"), ("x", "y", "1"), ("y", "x", "1"), ("y", "y", "2"), ("z", "z", "1")}
+    assert {tuple(line.split("\t")) for line in out.read_text().splitlines()} == expected
+    again = runner.invoke(
+        data_app, ["graph", str(tmp_path), "--set", "source=edge_list", "--set", f"source.path={out}", "--json"]
+    )
+    assert json.loads(again.stdout) == facts
+    table = runner.invoke(data_app, arguments)
+    assert "labels without neighbour" in table.stdout
+
+
+def test_graph_refuses_an_unknown_setting(folder: Path) -> None:
+    result = runner.invoke(data_app, ["graph", str(folder), "--set", "edgess=3"])
+    assert isinstance(result.exception, ConfigError)
+    assert "Did you mean 'edges'" in str(result.exception)

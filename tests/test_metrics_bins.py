@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, DataError
-from xclearn.metrics import Report, evaluate_predictions, volume_bins
+from xclearn.metrics import Report, evaluate_predictions, mean_by_bin, volume_bins
 
 COUNTS = np.array([8, 1, 5, 1, 3, 0, 2])  # 20 training pairs
 
@@ -84,3 +84,9 @@ def test_settings_out_of_range_are_refused(settings):
 def test_counts_that_do_not_fit_are_refused(counts):
     with pytest.raises(DataError, match="label counts do not fit"):
         volume_bins(report_of([[0]], [{0}]), counts, k=1)
+
+
+def test_means_by_bin_are_of_the_labels_of_equal_volume():
+    counts = np.array([1, 4, 1, 1, 1])  # half of the volume is label 1's
+    values = np.array([[1.0, 10], [7, 70], [2, 20], [3, 30], [4, 40]])
+    assert mean_by_bin(values, counts, n_bins=2) == [[7, 70], [2.5, 25]]

@@ -1,6 +1,7 @@
 """Figures of a model on a split: ranking metrics, bins by label frequency, intervals and a paired test."""
 
-from xclearn.metrics.bins import Bin, volume_bins
+from xclearn.metrics.bins import Bin, mean_by_bin, volume_bins
+from xclearn.metrics.clusters import mutual_information_loss
 from xclearn.metrics.ranking import FILTER_RULES, apply_filter, extra_for_filter, hits, sort_predictions
 from xclearn.metrics.report import KS, RECALL_KS, Report, Terms, evaluate_predictions
 from xclearn.metrics.significance import PairedResult, intervals, paired_test
@@ -18,6 +19,8 @@ __all__ = [
     "extra_for_filter",
     "hits",
     "intervals",
+    "mean_by_bin",
+    "mutual_information_loss",
     "paired_test",
     "sort_predictions",
     "volume_bins",

@@ -39,6 +39,14 @@ def volume_bins(report: Report, label_counts: np.ndarray, *, k: int = 5, n_bins:
     ]
 
 
+def mean_by_bin(values: np.ndarray, label_counts: np.ndarray, *, n_bins: int = 5) -> list[list[float]]:
+    """The mean of each column of `values` (L, m) over the labels of each bin of equal training volume, head first."""
+    bin_of_label = _bin_of_label(label_counts.astype(np.int64), n_bins)
+    size = np.maximum(np.bincount(bin_of_label, minlength=n_bins), 1)
+    columns = [np.bincount(bin_of_label, weights=column, minlength=n_bins) / size for column in values.T]
+    return np.column_stack(columns).tolist()
+
+
 def _bin(counts: np.ndarray, found: int, relevant: int, predicted: int) -> Bin:
     highest, lowest = (int(counts.max()), int(counts.min())) if len(counts) else (0, 0)
     return Bin(len(counts), highest, lowest, relevant, 100 * found / predicted, 100 * found / max(relevant, 1))
