@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from xclearn.parts.encoders import BagEncoder
+from xclearn.parts.encoders import BagEncoder, MultilayerEncoder, encoder_optimisers
 from xclearn.parts.rows import SparseRows, feature_rows
 
 N, V, DIM = 9, 30, 12
@@ -109,3 +109,37 @@ def test_dropout_is_on_in_training_only(features):
 
 def test_an_empty_batch_gives_no_vectors(features):
     assert encoder()(rows_of(features).take(torch.arange(0))).shape == (0, DIM)
+
+
+def multilayer(n_layers: int, *, sparse: bool = False) -> MultilayerEncoder:
+    return MultilayerEncoder(V, DIM, n_layers, 0.5, torch.Generator().manual_seed(0), sparse=sparse)
+
+
+@pytest.mark.parametrize("n_layers", [0, 1, 3])
+def test_a_multilayer_encoder_and_its_served_form_are_the_formula(features, n_layers):
+    made = multilayer(n_layers).eval()
+    with torch.no_grad():
+        for layer in made.layers:
+            layer.bias.normal_(generator=torch.Generator().manual_seed(1))
+    expected = np.maximum(features.toarray() @ made.token_embeddings.detach().numpy(), 0)
+    for layer in made.layers:
+        expected = np.maximum(expected @ layer.weight.detach().numpy().T + layer.bias.detach().numpy(), 0)
+    vectors = made(rows_of(features).take(torch.arange(N))).detach().numpy()
+    served = made.served()
+    served.check()
+    for found in (vectors, served.encode(features), served.encode(features.toarray())):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("n_layers", [0, 2])
+def test_the_optimisers_hold_every_parameter_once(features, sparse, n_layers):
+    made = multilayer(n_layers, sparse=sparse)
+    optimisers = encoder_optimisers(made, 0.01)
+    held = [value for optimiser in optimisers for group in optimiser.param_groups for value in group["params"]]
+    assert sorted(map(id, held)) == sorted(map(id, made.parameters()))
+    before = [value.clone() for value in made.parameters()]
+    made(rows_of(features).take(torch.arange(N))).sum().backward()
+    for optimiser in optimisers:
+        optimiser.step()
+    assert all(not torch.equal(old, new) for old, new in zip(before, made.parameters(), strict=True))

@@ -209,7 +209,7 @@ def test_a_foreign_state_is_refused_by_name(kind, changes, says):
 
 
 def test_a_state_that_is_no_mapping_is_refused():
-    assert len(VECTORISERS) == 5
+    assert len(VECTORISERS) == 6
     for kind in VECTORISERS:
         with pytest.raises(ModelError, match="other fields"):
             vectoriser_from_state(kind, ["tokens"])

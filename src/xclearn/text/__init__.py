@@ -1,9 +1,12 @@
 """Text to numbers: settings say how, vectorisers are what was learnt."""
 
+from xclearn.text.pretrained import Pretrained, PretrainedVectoriser
 from xclearn.text.settings import Sequences, TextSettings, WordPiece, Words, vectoriser_for
 from xclearn.text.vectorisers import SequenceVectoriser, Vectoriser, vectoriser_from_state
 
 __all__ = [
+    "Pretrained",
+    "PretrainedVectoriser",
     "SequenceVectoriser",
     "Sequences",
     "TextSettings",

@@ -31,7 +31,11 @@ class Tokeniser(ABC):
 
     def __init__(self, tokens: list[str]) -> None:
         self.tokens = tokens
-        self._id_of_token = {token: i for i, token in enumerate(tokens)}
+
+    @cached_property
+    def _id_of_token(self) -> dict[str, int]:
+        """Made when it is first asked for: the native core has a table of its own."""
+        return {token: i for i, token in enumerate(self.tokens)}
 
     @abstractmethod
     def encode_one(self, text: str) -> list[int]:

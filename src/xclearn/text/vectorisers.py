@@ -267,7 +267,7 @@ def _fields(where: str, state: Mapping[str, object], **types: type) -> tuple[Any
 
 
 def _check_tokens(where: str, tokens: list[object]) -> None:
-    if not tokens or not all(type(token) is str for token in tokens) or len(set(tokens)) != len(tokens):
+    if set(map(type, tokens)) != {str} or len(set(tokens)) != len(tokens):
         raise ModelError("the vocabulary is damaged", where=where, got=tokens[:5], allowed="texts, each once")
 
 

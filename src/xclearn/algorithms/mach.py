@@ -1,0 +1,145 @@
+"""Labels in random buckets, a small network for each of several hashings, and the mean of what they say: MACH.
+
+From Medini et al., "Extreme Classification in Log Memory using Count-Min Sketch: A Case Study of Amazon Search with 50M
+Products" (NeurIPS 2019). Labels are hashed into B buckets, R times; each repetition trains a multilayer encoder and
+classifier on buckets instead of labels, and a label's score is the mean over repetitions of its buckets' probabilities.
+
+What differs from the paper: documents are bags of TF-IDF weighted tokens instead of hashed n-grams; buckets are trained
+by binary cross-entropy, as a document is in several; rows start at zero with the prior −ln B and are trained by SGD;
+one learning-rate cycle. `combine = "geometric"` averages log-probabilities instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple, final
+
+import numpy as np
+import torch
+
+from xclearn.config import Count, Rate, Share
+from xclearn.inference.components import AllLabels, Sigmoid
+from xclearn.inference.hashed import BucketClassifier, Joined
+from xclearn.inference.servable import Servable
+from xclearn.labels.hashing import hash_labels
+from xclearn.parts.classifiers import row_width
+from xclearn.parts.encoder_settings import Multilayer, encoder_parameters, make_encoder
+from xclearn.parts.encoders import DocumentEncoder, encoder_optimisers
+from xclearn.parts.label_clusters import cluster_relevance, membership
+from xclearn.parts.losses import blocks
+from xclearn.parts.row_training import Negatives, RowTask, row_classifier
+from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
+from xclearn.text import WordPiece, Words
+from xclearn.training.algorithm import Algorithm, number
+from xclearn.training.plan import Plan, StageCost
+from xclearn.training.prepare import Prepared, Size
+from xclearn.training.run import Run
+from xclearn.training.scoring import served_score
+from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
+
+
+class _Repetition(NamedTuple):
+    encoder: DocumentEncoder
+    task: RowTask
+    bucket_of_label: np.ndarray  # (L,)
+
+
+@final
+@dataclass(kw_only=True)
+class Mach(Algorithm):
+    """Several hashings of labels into buckets, and a network for each."""
+
+    name: ClassVar[str] = "mach"
+
+    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
+    encoder: Multilayer = field(default_factory=Multilayer)  # layers of each network
+    embedding_dim: Count | None = None  # width of all layers
+    n_repetitions: Count | None = None  # hashings, and networks
+    n_buckets: Count | None = None  # of each hashing
+    combine: Literal["mean", "geometric"] = "mean"  # how the probabilities of a label's buckets are averaged
+    epochs: Count | None = None  # passes over train of each network
+    batch_size: Count | None = None  # documents per step
+    encoder_lr: Rate = 0.003  # peak learning rate of encoders (Adam)
+    bucket_lr: Rate = 0.1  # peak learning rate of the buckets' rows (SGD), per document
+    warm_up: Share = 0.1  # share of training in which learning rates rise
+    stopping: Stopping | None = None  # end each network on a held-out metric of all so far
+
+    def _auto(self, size: Size, device: str) -> dict[str, Any]:
+        gpu = device == "cuda"
+        return {
+            "embedding_dim": min(302 if gpu else 126, max(32, 2 * math.isqrt(size.n_labels))),
+            "n_repetitions": min(16 if gpu else 8, max(3, size.n_labels.bit_length() // 2)),
+            "n_buckets": min(size.n_labels, 16 * math.isqrt(size.n_labels)),
+            "epochs": min(100, max(20 if gpu else 15, 500_000 // size.n_documents)),
+            "batch_size": min(1024, max(16, size.n_documents // 50)),
+        }
+
+    def _plan(self, size: Size, device: str) -> Plan:
+        dim, gpu, n_buckets = number(self.embedding_dim), device == "cuda", number(self.n_buckets)
+        batch = min(number(self.batch_size), size.n_documents)
+        table, rest = encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim)
+        rows = n_buckets * row_width(dim)
+        block = max(end - begin for begin, end in blocks(n_buckets, batch, device))
+        lazy = not gpu and not size.dense
+        tokens = batch * size.n_feature_entries / size.n_documents
+        gradients = math.ceil(dim * (2 * tokens if lazy else size.n_features))
+        costs = [
+            StageCost(
+                name=f"repetition-{i}",
+                parameters=(i + 1) * 4 * (table + rest + rows) + (2 * rows if gpu else 0),  # those before stay
+                optimiser=8 * (table + rest),
+                working=4 * (3 * batch * block + rows + gradients),
+                flops_per_epoch=6.0 * size.n_documents * (n_buckets * row_width(dim) + rest),
+                epochs=number(self.epochs),
+                path=f"exact: all {n_buckets:,} buckets of {size.n_labels:,} labels",
+            )
+            for i in range(number(self.n_repetitions))
+        ]
+        data = (4 if size.dense else 8) * size.n_feature_entries + 24 * size.n_relevant + 16 * size.n_documents
+        return Plan(device=device, data=data, stages=tuple(costs))
+
+    def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
+        documents = feature_rows(data.features, run.device)
+        self.repetitions_: list[_Repetition] = []
+        for i in range(number(self.n_repetitions)):
+            self.repetitions_.append(self._repetition(i, documents, data, run))
+            yield self._stage(f"repetition-{i}", self.repetitions_[-1], data)
+
+    def _servable(self, data: Prepared) -> Servable:
+        encoder = Joined([repetition.encoder.served() for repetition in self.repetitions_])
+        rows = [repetition.task.classifier.served("document") for repetition in self.repetitions_]
+        weight, bias = np.stack([each.weight for each in rows]), np.stack([each.bias for each in rows])
+        buckets = np.stack([repetition.bucket_of_label for repetition in self.repetitions_])
+        scorer = BucketClassifier("document", weight, bias, buckets, self.combine == "geometric")
+        return Servable(data.vectoriser, {"document": encoder}, AllLabels(), [scorer], Sigmoid())
+
+    def _repetition(self, i: int, documents: FeatureRows, data: Prepared, run: Run) -> _Repetition:
+        n_buckets, dim = number(self.n_buckets), number(self.embedding_dim)
+        buckets = hash_labels(data.size.n_labels, n_buckets, run.seed_of("buckets", i))
+        positives = SparseRows.of(cluster_relevance(data.relevance, membership(buckets, n_buckets)), run.device)
+        sparse = run.device.type == "cpu" and isinstance(documents, SparseRows)
+        generator = run.generator("encoder", i)
+        encoder = make_encoder(self.encoder, self.vectoriser, data.vectoriser, dim, generator, sparse=sparse)
+        encoder.to(run.device)
+        classifier = row_classifier(n_buckets, dim, self.bucket_lr, "sgd", "bce_sum", run.device)
+        return _Repetition(encoder, RowTask(encoder, classifier, documents, positives, Negatives()), buckets)
+
+    def _stage(self, name: str, repetition: _Repetition, data: Prepared) -> Stage:
+        def loss(batch: Batch) -> torch.Tensor:
+            return repetition.task.loss(batch.rows, batch.step, batch.generator)
+
+        stopping = self.stopping
+        return Stage(
+            name=name,
+            module=repetition.task.module,
+            loss=loss,
+            n_items=data.size.n_documents,
+            batch_size=number(self.batch_size),
+            epochs=number(self.epochs),
+            optimisers=encoder_optimisers(repetition.encoder, self.encoder_lr),
+            schedule=one_cycle(self.warm_up),
+            score=(lambda: served_score(data, stopping.metric, self._servable(data))) if stopping else None,
+            patience=stopping.patience if stopping else None,
+        )

@@ -1,0 +1,179 @@
+"""Settings by which an algorithm chooses its encoder, and the encoder they stand for.
+
+What an encoder reads is made by the vectoriser: bags by `words` and `word_piece` (or features that came as such), token
+sequences by `sequences`, the tokens of a transformer by `pretrained`. `encoder_for` gives the one that fits. Knows
+nothing about labels or training.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, final
+
+import torch
+
+from xclearn.config import Count, Share, kind_of
+from xclearn.config import Size as Number
+from xclearn.errors import ConfigError, DataError
+from xclearn.inference.tensors import read_tensors
+from xclearn.parts.encoders import BagEncoder, DocumentEncoder, MultilayerEncoder
+from xclearn.parts.sequence_encoders import ConvolutionEncoder, TransformerEncoder, load_transformer
+from xclearn.text import Pretrained, PretrainedVectoriser, Sequences, SequenceVectoriser, TextSettings, Vectoriser
+from xclearn.text.documents import TEXTS
+
+_VALUES_PER_LAYER = 17  # of a transformer that a step holds for each token and dimension
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Bag:
+    """Sum of token embeddings and a residual block (Astec)."""
+
+    dropout: Share = 0.3  # after each ReLU
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Multilayer:
+    """Sum of token embeddings and plain layers (MACH)."""
+
+    n_layers: Number = 1  # after the sum
+    dropout: Share = 0.3  # after each ReLU
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Convolution:
+    """Filters over token sequences (XML-CNN)."""
+
+    token_dim: Count = 64  # length of token vectors
+    widths: tuple[Count, ...] = (2, 4, 8)  # tokens that a filter sees
+    n_filters: Count = 48  # of each width
+    n_pools: Count = 2  # parts of the text in which each filter's largest value is kept
+    dropout: Share = 0.3  # before and after the bottleneck
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Transformer:
+    """The pretrained transformer in the folder of the vectoriser `pretrained`."""
+
+    pooling: Literal["first", "mean"] = "first"  # the first token's vector, or the mean of all
+    dropout: Share = 0.3  # on the vector
+
+
+EncoderSettings: TypeAlias = Bag | Multilayer | Convolution | Transformer
+
+
+def encoder_for(text: TextSettings) -> EncoderSettings:
+    """The encoder that reads what a vectoriser makes."""
+    if isinstance(text, Pretrained):
+        return Transformer()
+    return Convolution() if isinstance(text, Sequences) else Bag()
+
+
+def make_encoder(
+    settings: EncoderSettings,
+    text: TextSettings,
+    vectoriser: Vectoriser,
+    dim: int,
+    generator: torch.Generator,
+    *,
+    sparse: bool,
+) -> DocumentEncoder:
+    """A new encoder for what `vectoriser` makes; `dim` is the vector's length, but a transformer has its own.
+
+    `sparse` makes the gradient of a token table hold only the tokens of the batch.
+    """
+    _require_fit(settings, vectoriser)
+    n_features = vectoriser.n_features
+    if isinstance(settings, Bag):
+        return BagEncoder(n_features, dim, settings.dropout, generator, sparse=sparse)
+    if isinstance(settings, Multilayer):
+        return MultilayerEncoder(n_features, dim, settings.n_layers, settings.dropout, generator, sparse=sparse)
+    if isinstance(settings, Convolution):
+        if not settings.widths:
+            raise ConfigError("a convolution needs filters", where="encoder.widths", got=[], todo="Give a width.")
+        return ConvolutionEncoder(
+            n_features,
+            dim,
+            token_dim=settings.token_dim,
+            widths=settings.widths,
+            n_filters=settings.n_filters,
+            n_pools=settings.n_pools,
+            dropout=settings.dropout,
+            generator=generator,
+            sparse=sparse,
+        )
+    assert isinstance(text, Pretrained)
+    model = load_transformer(text)
+    _require_room(model, text, n_features)
+    return TransformerEncoder(model, n_features, settings.pooling, settings.dropout)
+
+
+def encoder_dim(text: TextSettings, dim: int) -> int:
+    """The length of the vectors that `make_encoder` gives."""
+    return _hidden_size(text) if isinstance(text, Pretrained) else dim
+
+
+def encoder_parameters(settings: EncoderSettings, text: TextSettings, n_features: int, dim: int) -> tuple[int, int]:
+    """How many values the token table has, and how many the rest; without making them."""
+    if isinstance(settings, Bag):
+        return n_features * dim, dim * dim + dim
+    if isinstance(settings, Multilayer):
+        return n_features * dim, settings.n_layers * (dim * dim + dim)
+    if isinstance(settings, Convolution):
+        filters = settings.n_filters * (settings.token_dim * sum(settings.widths) + len(settings.widths))
+        pooled = settings.n_filters * len(settings.widths) * settings.n_pools
+        return n_features * settings.token_dim, filters + (pooled + 1) * dim
+    assert isinstance(text, Pretrained)
+    tensors, _ = read_tensors(text.file("model.safetensors"))  # only its header is read
+    return 0, sum(tensor.size for tensor in tensors.values())
+
+
+def encoder_working(settings: EncoderSettings, text: TextSettings) -> int:
+    """Bytes that a step holds for each document of a sequence, for the gradient; of a bag it is a vector or two."""
+    if isinstance(settings, Convolution) and isinstance(text, Sequences):
+        return 8 * text.max_length * (settings.token_dim + 2 * len(settings.widths) * settings.n_filters)
+    if not isinstance(text, Pretrained):
+        return 0
+    layers = _transformer_config(text).get("num_hidden_layers") or 12
+    return _VALUES_PER_LAYER * 4 * text.max_length * layers * _hidden_size(text)
+
+
+def _require_fit(settings: EncoderSettings, vectoriser: Vectoriser) -> None:
+    kind, ordered = kind_of(type(settings)), isinstance(settings, Convolution | Transformer)
+    if ordered and vectoriser.reads != TEXTS:
+        raise DataError(f"the encoder {kind} reads texts in their order", got=vectoriser.reads, allowed=TEXTS)
+    makes = {SequenceVectoriser: Convolution, PretrainedVectoriser: Transformer}.get(type(vectoriser), Bag | Multilayer)
+    if not isinstance(settings, makes):
+        todo = "Leave `encoder` at auto, or set `vectoriser` to what it reads."
+        raise ConfigError("the encoder does not read what the vectoriser makes", where="encoder", got=kind, todo=todo)
+
+
+def _require_room(model: Any, text: Pretrained, n_features: int) -> None:
+    """Refuse a folder whose files do not belong together, and texts longer than the transformer can read."""
+    known = model.get_input_embeddings().num_embeddings
+    if known < n_features:
+        got = (n_features, known)
+        raise ConfigError("the tokeniser knows more tokens than the transformer", where=text.folder, got=got)
+    longest = getattr(model.config, "max_position_embeddings", None) or text.max_length
+    if text.max_length > longest:
+        where, allowed = "vectoriser.max_length", f"up to {longest}"
+        raise ConfigError("the transformer reads shorter texts", where=where, got=text.max_length, allowed=allowed)
+
+
+def _hidden_size(text: Pretrained) -> int:
+    config = _transformer_config(text)
+    return int(config.get("hidden_size") or config["dim"])  # distilbert's word for it
+
+
+def _transformer_config(text: Pretrained) -> dict[str, Any]:
+    path = text.file("config.json")
+    try:
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        int(config.get("hidden_size") or config["dim"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError("config.json does not say how wide the transformer is", where=str(path)) from error
+    return config

@@ -1,0 +1,123 @@
+"""Encoders as torch modules that read token ids in the order of the text: a convolution and a transformer.
+
+A batch is token ids (n, T), −1 where a text has fewer. They know nothing about labels, losses or training; `served()`
+gives the form that the servable runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, final
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from xclearn.errors import ConfigError
+from xclearn.inference import sequences
+from xclearn.parts.encoders import DocumentEncoder, random_table, start_uniformly
+from xclearn.parts.rows import FeatureBatch
+from xclearn.text import Pretrained
+
+
+@final
+class ConvolutionEncoder(DocumentEncoder):
+    """XML-CNN's: filters of several widths, the largest value in each of `n_pools` parts of the text, a bottleneck.
+
+    `sparse` makes the token table's gradient hold only the tokens of the batch (for SparseAdam).
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        dim: int,
+        *,
+        token_dim: int,
+        widths: Sequence[int],
+        n_filters: int,
+        n_pools: int,
+        dropout: float,
+        generator: torch.Generator,
+        sparse: bool,
+    ) -> None:
+        super().__init__()
+        self.token_embeddings = random_table(n_features, token_dim, generator)
+        self.filters = nn.ModuleList(nn.Conv1d(token_dim, n_filters, width) for width in widths)
+        self.bottleneck = nn.Linear(len(widths) * n_filters * n_pools, dim)
+        start_uniformly(self, generator)
+        self.dim, self.n_pools, self.dropout, self.sparse = dim, n_pools, dropout, sparse
+        self._widest = max(widths)
+
+    def forward(self, features: FeatureBatch) -> torch.Tensor:
+        """Token ids (n, T) → (n, D)."""
+        assert isinstance(features, torch.Tensor)
+        tokens = F.embedding(features.clamp(min=0), self.token_embeddings, sparse=self.sparse)  # (n, T, E)
+        tokens = (tokens * (features >= 0)[:, :, None]).transpose(1, 2)
+        tokens = F.pad(tokens, (0, max(0, self._widest - tokens.shape[2])))  # (n, E, T)
+        found = [F.adaptive_max_pool1d(F.relu(filters(tokens)), self.n_pools).flatten(1) for filters in self.filters]
+        pooled = F.dropout(torch.cat(found, dim=1), self.dropout, self.training)  # (n, all filters × pools)
+        return F.dropout(F.relu(self.bottleneck(pooled)), self.dropout, self.training)
+
+    def lazy_parameters(self) -> list[nn.Parameter]:
+        return [self.token_embeddings] if self.sparse else []
+
+    def served(self) -> sequences.Convolution:
+        arrays = {name: value.detach().cpu().numpy() for name, value in self.named_parameters()}
+        filters = [
+            sequences.Filters(arrays[f"filters.{i}.weight"], arrays[f"filters.{i}.bias"])
+            for i in range(len(self.filters))
+        ]
+        bottleneck = arrays["bottleneck.weight"], arrays["bottleneck.bias"]
+        return sequences.Convolution(arrays["token_embeddings"], filters, self.n_pools, *bottleneck)
+
+
+@final
+class TransformerEncoder(DocumentEncoder):
+    """A pretrained transformer, trained further; D is its own width. On a GPU it computes in bfloat16."""
+
+    def __init__(self, model: Any, n_features: int, pooling: Literal["first", "mean"], dropout: float) -> None:
+        super().__init__()
+        self.model = model
+        self.dim = int(model.config.hidden_size)
+        self.n_features, self.pooling, self.dropout = n_features, pooling, dropout
+
+    def forward(self, features: FeatureBatch) -> torch.Tensor:
+        """Token ids (n, T) → (n, D)."""
+        assert isinstance(features, torch.Tensor)
+        kind = features.device.type
+        with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
+            vectors = sequences.transformer_vectors(self.model, features, self.pooling)
+        return F.dropout(vectors, self.dropout, self.training)
+
+    def lazy_parameters(self) -> list[nn.Parameter]:
+        return []
+
+    def served(self) -> sequences.Transformer:
+        config = {key: value for key, value in self.model.config.to_dict().items() if not key.startswith("_")}
+        weights = {name: value.detach().float().cpu().numpy() for name, value in self.model.state_dict().items()}
+        return sequences.Transformer(json.dumps(config), weights, self.n_features, self.pooling)
+
+
+def load_transformer(settings: Pretrained) -> Any:
+    """The model of a folder, in float32, from files on disk only."""
+    library = sequences.transformers_library()
+    for name in ("config.json", "model.safetensors"):
+        settings.file(name)
+    messages = library.utils.logging
+    shown = messages.is_progress_bar_enabled()
+    messages.disable_progress_bar()  # the library prints nothing, nor may what it calls
+    try:
+        model = library.AutoModel.from_pretrained(
+            settings.folder, local_files_only=True, use_safetensors=True, trust_remote_code=False
+        ).float()
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise ConfigError("the transformer cannot be read", where=settings.folder, got=str(error)) from error
+    finally:
+        if shown:
+            messages.enable_progress_bar()
+    kind = model.config.model_type
+    if kind not in sequences.TEXT_TRANSFORMERS:
+        allowed = ", ".join(sequences.TEXT_TRANSFORMERS)
+        raise ConfigError("the transformer is of a type that cannot be served", got=kind, allowed=allowed)
+    return model

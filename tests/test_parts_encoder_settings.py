@@ -1,0 +1,108 @@
+"""Encoders by name: what fits which vectoriser, how large it is, and that each trains inside an algorithm's loss."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from tiny_transformer import DIM, write_tokeniser, write_transformer
+
+from xclearn.errors import ConfigError, DataError
+from xclearn.parts.encoder_settings import (
+    Bag,
+    Convolution,
+    EncoderSettings,
+    Multilayer,
+    Transformer,
+    encoder_dim,
+    encoder_for,
+    encoder_parameters,
+    make_encoder,
+)
+from xclearn.parts.encoders import DocumentEncoder
+from xclearn.parts.rows import feature_rows
+from xclearn.text import Pretrained, Sequences, TextSettings, WordPiece, Words, vectoriser_for
+
+TEXTS = ["red stone", "green water", "blue stones and water", ""]
+CPU, OUT = torch.device("cpu"), 6
+
+
+def made(settings: EncoderSettings, text: TextSettings, documents=TEXTS) -> DocumentEncoder:
+    vectoriser = vectoriser_for(documents, text)
+    return make_encoder(settings, text, vectoriser, OUT, torch.Generator().manual_seed(0), sparse=False)
+
+
+@pytest.fixture
+def pretrained(tmp_path) -> Pretrained:
+    pytest.importorskip("transformers")
+    write_transformer(tmp_path)
+    return Pretrained(folder=str(tmp_path), max_length=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(Words(), Bag), (WordPiece(), Bag), (Sequences(), Convolution), (Pretrained(folder="f"), Transformer)],
+)
+def test_the_encoder_follows_the_vectoriser(text, expected):
+    assert isinstance(encoder_for(text), expected)
+
+
+BAGS = [(Bag(), Words()), (Multilayer(n_layers=2), Words()), (Convolution(widths=(2, 3), n_pools=3), Sequences())]
+
+
+@pytest.mark.parametrize(("settings", "text"), BAGS)
+def test_texts_become_vectors_and_the_size_is_known_before(settings, text):
+    encoder = made(settings, text)
+    vectoriser = vectoriser_for(TEXTS, text)
+    vectors = encoder(feature_rows(vectoriser.transform(TEXTS), CPU).take(torch.arange(4)))
+    assert vectors.shape == (4, OUT) == (4, encoder_dim(text, OUT))
+    counted = sum(value.numel() for value in encoder.parameters())
+    assert sum(encoder_parameters(settings, text, vectoriser.n_features, OUT)) == counted
+
+
+def test_a_transformer_has_its_own_width_and_its_size_is_in_its_file(pretrained):
+    encoder = made(Transformer(), pretrained)
+    assert encoder.dim == encoder_dim(pretrained, OUT) == DIM
+    counted = sum(value.numel() for value in encoder.parameters())
+    assert encoder_parameters(Transformer(), pretrained, 10, OUT) == (0, counted)
+
+
+def test_texts_longer_than_the_transformer_reads_are_refused(pretrained):
+    with pytest.raises(ConfigError, match=r"vectoriser.max_length: .*got 65; allowed: up to 64"):
+        made(Transformer(), dataclasses.replace(pretrained, max_length=65))
+
+
+def test_a_tokeniser_of_another_transformer_is_refused(pretrained):
+    write_tokeniser(Path(pretrained.folder), [f"word{i}" for i in range(50)])
+    with pytest.raises(ConfigError, match="more tokens than the transformer"):
+        made(Transformer(), pretrained)
+
+
+def test_a_convolution_without_filters_is_refused():
+    with pytest.raises(ConfigError, match=r"encoder.widths"):
+        made(Convolution(widths=()), Sequences())
+
+
+@pytest.mark.parametrize("config", ["{", "[]", "{}", '{"hidden_size": "wide"}'])
+def test_a_transformer_that_does_not_say_its_width_is_refused(tmp_path, config):
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(ConfigError, match="how wide"):
+        encoder_dim(Pretrained(folder=str(tmp_path)), OUT)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [(Convolution(), Words()), (Bag(), Sequences()), (Multilayer(), Sequences()), (Transformer(), Words())],
+)
+def test_an_encoder_that_does_not_read_the_vectorisers_tokens_is_refused(settings, text):
+    with pytest.raises(ConfigError, match=r"encoder: the encoder does not read.*Leave `encoder` at auto"):
+        made(settings, text)
+
+
+@pytest.mark.parametrize("settings", [Convolution(), Transformer()])
+@pytest.mark.parametrize("documents", [np.eye(3, dtype=np.float32), sp.csr_matrix(np.eye(3, dtype=np.float32))])
+def test_features_have_no_order_to_read(settings, documents):
+    with pytest.raises(DataError, match="reads texts in their order"):
+        made(settings, Words(), documents)
