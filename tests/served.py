@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,8 @@ import scipy.sparse as sp
 
 from xclearn import OneVsAll
 from xclearn.data.dataset import Dataset, LabelSet, Split
+from xclearn.inference import save_model
+from xclearn.inference.train_texts import TrainTexts
 
 WORDS = ["dog", "cat", "train", "plane", "apple", "pear", "river", "lake", "piano", "violin"]
 NAMES = [word.title() for word in WORDS]
@@ -42,7 +44,7 @@ def model_folder(seed: int = 0) -> Path:
     model.model.about["metrics"] = {"test": {"P@1": 91.5, "P@3": 33.25, "R@10": 100.0, "R@20": float("nan")}}
     model.model.about["bins"] = {"test": BINS}
     folder = Path(_FOLDERS.name) / f"model-{seed}"
-    model.save(folder)
+    save_model(replace(model.model, train_texts=TrainTexts.of(texts, relevance)), folder)
     return folder
 
 

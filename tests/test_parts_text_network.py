@@ -86,3 +86,71 @@ def test_labels_that_never_meet_learn_from_each_other_through_a_shared_token():
     assert moved[0] > 1e-3
     assert moved[1] > 1e-3
     assert moved[2] < 1e-6
+
+
+# With a graph
+
+
+def convolved(order: int = 1) -> list[OutputTexts]:
+    return [OutputTexts(SparseRows.of(texts(7 + i), CPU)) for i in range(order)]
+
+
+@pytest.mark.parametrize("kind", ["block", "gcn", "light"])
+def test_a_convolved_text_is_one_more_part(kind):
+    refinement = torch.randn(OUTPUTS, D, generator=torch.Generator().manual_seed(1))
+    made = network(refinement=refinement, spectral=False, convolved=convolved(), convolution=kind, combine="sum")
+    own, over = (torch.from_numpy(texts(seed).toarray()) @ made.table for seed in (0, 7))
+    after = {"block": 0.5 * over.relu() + 0.5 * over, "light": over, "gcn": made.graph_blocks[0](over)}[kind]
+    expected = ((0.5 * own.relu() + 0.5 * own) + after + refinement) / 3
+    assert torch.allclose(made.classifiers()[0], expected, atol=1e-5)
+    assert (after >= 0).all() == (kind == "gcn")
+
+
+@pytest.mark.parametrize("combine", ["attention", "attention_sigmoid", "sum", "gates"])
+def test_some_classifiers_with_a_graph_are_rows_of_all(combine):
+    made = network(convolved=convolved(2), combine=combine, refinement=torch.randn(OUTPUTS, D))
+    some = torch.tensor([2, 5, 19])
+    assert torch.allclose(made.classifiers(some)[0], made.classifiers()[0][some], atol=1e-5)
+    assert len(made.weighted_parts(some)) == 4
+    assert torch.allclose(sum(made.weighted_parts(some)), made.classifiers(some)[0], atol=1e-6)
+
+
+def test_labels_without_a_shared_token_learn_from_each_other_over_the_graph():
+    """Only output 0 is trained; the convolved text of output 1 holds a token of it, that of output 2 does not."""
+    own, over = np.zeros((3, V), dtype=np.float32), np.zeros((3, V), dtype=np.float32)
+    own[0, 0], own[1, 1], own[2, 2] = 1, 1, 1
+    over[0, [0, 1]], over[1, [0, 1]], over[2, 2] = 1, 1, 1
+    table = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
+    rows, near = (OutputTexts(SparseRows.of(sp.csr_matrix(each), CPU)) for each in (own, over))
+    made = TextNetwork(
+        table, rows, dropout=0.0, spectral=True, use_text=True, refinement=None, sparse=False, convolved=[near],
+        combine="sum",
+    ).eval()  # fmt: skip
+    before = made.classifiers()[0].detach()
+    made.classifiers(torch.tensor([0]))[0].sum().backward()
+    with torch.no_grad():
+        made.table -= 0.1 * made.table.grad
+    moved = (made.classifiers()[0].detach() - before).norm(dim=1)
+    assert min(moved[:2]) > 1e-3
+    assert moved[2] < 1e-6
+
+
+def test_a_network_goes_on_with_the_blocks_and_biases_of_the_one_before():
+    before, after = network(convolved=convolved()), network(convolved=convolved())
+    with torch.no_grad():
+        for parameter in before.parameters():
+            parameter.add_(0.1)
+    after.go_on_from(before, blocks=False)
+    assert torch.equal(after.bias, before.bias)
+    assert not torch.equal(after.graph_blocks[0].skip_gate, before.graph_blocks[0].skip_gate)
+    after.go_on_from(before, blocks=True)
+    for mine, other in zip(after._all_blocks(), before._all_blocks(), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(mine.parameters(), other.parameters(), strict=True))
+
+
+def test_a_labels_own_text_starts_nearly_whole_beside_convolved_ones_and_half_beside_a_refinement():
+    refinement = torch.zeros(OUTPUTS, D)
+    for free, share in ((None, torch.sigmoid(torch.tensor(2.0))), (refinement, torch.tensor(0.5))):
+        made = network(convolved=convolved(), refinement=free, spectral=False)
+        own = torch.from_numpy(texts().toarray()) @ made.table
+        assert torch.allclose(made.weighted_parts()[0], share * (0.5 * own.relu() + 0.5 * own), atol=1e-6)

@@ -7,11 +7,22 @@ import torch
 from torch.nn import functional as F
 
 from xclearn.errors import ConfigError
+from xclearn.inference.components import ClusterBeam
+from xclearn.inference.graph import GameBeam, Graph
 from xclearn.parts import label_clusters
-from xclearn.parts.label_clusters import cluster_relevance, cluster_rows, cluster_texts, membership, padded_rows
+from xclearn.parts.label_clusters import (
+    cluster_apart,
+    cluster_relevance,
+    cluster_rows,
+    cluster_texts,
+    convolved_texts,
+    membership,
+    padded_rows,
+    smoothed,
+)
 from xclearn.parts.rows import SparseRows
 from xclearn.parts.text_network import OutputTexts, TextNetwork
-from xclearn.parts.text_training import Shortlister, TextTask, make_clusters
+from xclearn.parts.text_training import Clusters, FixedNegatives, Shortlister, TextTask, make_clusters
 
 N, V, D, LABELS, PRIOR = 12, 40, 8, 30, -1.5
 CPU = torch.device("cpu")
@@ -67,14 +78,18 @@ def test_best_is_the_brute_force_order(task):
     assert torch.allclose(scores, expected.values, atol=1e-5)
 
 
-def test_the_beam_is_the_smallest_that_reaches_the_recall(task):
+def cluster_task(task: TextTask) -> tuple[np.ndarray, Clusters, TextTask]:
     cluster_of_label = np.arange(LABELS) % 8
     clusters = make_clusters(cluster_of_label, RELEVANCE, LABEL_TEXTS, CPU)
     network = TextNetwork(
         task.network.table.detach(), clusters.texts, dropout=0.0, spectral=False, use_text=True, refinement=None,
         sparse=False,
     ).eval()  # fmt: skip
-    finder = TextTask(network, task.documents, clusters.positives, PRIOR, torch.float32)
+    return cluster_of_label, clusters, TextTask(network, task.documents, clusters.positives, PRIOR, torch.float32)
+
+
+def test_the_beam_is_the_smallest_that_reaches_the_recall(task):
+    cluster_of_label, clusters, finder = cluster_task(task)
     order = finder.best(finder.documents, torch.arange(N), 8)[0].numpy()
     wanted = [(row, cluster_of_label[label]) for row, label in np.argwhere(RELEVANCE.toarray())]
     wanted = set(wanted)
@@ -87,6 +102,65 @@ def test_the_beam_is_the_smallest_that_reaches_the_recall(task):
     listed = fixed.labels_of(torch.tensor([5]))
     expected = {label for label in range(LABELS) if cluster_of_label[label] in order[5, :3]}
     assert {label for label in listed.flatten().tolist() if label >= 0} == expected
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_graph_of_clusters_brings_in_clusters_that_the_beam_missed(task, share):
+    """Each cluster passes its chance on to the next one and keeps none."""
+    cluster_of_label, clusters, finder = cluster_task(task)
+    ring = sp.csr_matrix(np.roll(np.eye(8, dtype=np.float32), 1, axis=1))
+    found = Shortlister(finder, clusters, 2, 0.7, Graph.of(ring), share)
+    best = finder.best(finder.documents, torch.arange(N), 2)[0].numpy()
+    for row in range(N):
+        wanted = {(int(cluster) + 1) % 8 for cluster in best[row]} | (set(best[row].tolist()) if share < 1 else set())
+        listed = found.labels_of(torch.tensor([row])).flatten()
+        assert {int(cluster_of_label[label]) for label in listed[listed >= 0]} == wanted
+    plain = Shortlister(finder, clusters, 2, 0.7)
+    assert isinstance(found.served("x"), GameBeam)
+    assert isinstance(plain.served("x"), ClusterBeam)
+    assert share == 1 or found.recall >= plain.recall
+
+
+def test_neighbours_of_shortlisted_labels_are_trained_too(task):
+    _, clusters, finder = cluster_task(task)
+    near = torch.full((LABELS, 2), -1)
+    near[:, 0] = (torch.arange(LABELS) + 1) % LABELS
+    plain, more = (Shortlister(finder, clusters, 1, 0.7, neighbours=each) for each in (None, near))
+    for row in range(N):
+        own, both = (
+            {int(i) for i in each.labels_of(torch.tensor([row])).flatten() if i >= 0} for each in (plain, more)
+        )
+        assert both == own | {(label + 1) % LABELS for label in own}
+
+
+def test_fixed_negatives_are_rows_of_their_table():
+    table = torch.tensor([[1, 2], [3, -1]], dtype=torch.int32)
+    assert FixedNegatives(table).labels_of(torch.tensor([1, 0])).tolist() == [[3, -1], [1, 2]]
+
+
+def test_part_lengths_are_the_norms_of_what_the_classifiers_sum(task):
+    lengths = task.part_lengths()
+    assert lengths.shape == (LABELS, 1)
+    np.testing.assert_allclose(lengths[:, 0], np.linalg.norm(task.classifiers()[0], axis=1), rtol=1e-5)
+
+
+def test_labels_set_apart_get_clusters_of_their_own_of_about_the_same_size():
+    apart = np.arange(40) % 5 == 0
+    found = cluster_apart(torch.randn(40, 6, generator=torch.Generator().manual_seed(0)), apart, 8, seed=0)
+    assert set(found[~apart]) == set(range(8))
+    assert set(found[apart]) == {8, 9}  # 8 labels in clusters of 4, as the others
+    assert np.bincount(found).tolist() == [4] * 10
+    same = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    assert np.array_equal(cluster_apart(same, np.zeros(40, dtype=bool), 8, seed=0), cluster_rows(same, 8, seed=0))
+
+
+def test_smoothing_and_convolving_by_hand():
+    graph = sp.csr_matrix(np.array([[1.0, 0.5], [0, 1]], dtype=np.float32))
+    vectors = torch.tensor([[3.0, 0], [0, 2]])
+    assert smoothed(vectors, graph).tolist() == [[1, 0.5], [0, 1]]
+    once, twice = convolved_texts(sp.csr_matrix(np.array([[0, 2.0], [4, 0]], dtype=np.float32)), graph, 2)
+    assert once.toarray().tolist() == [[2, 2], [4, 0]]
+    assert twice.toarray().tolist() == [[4, 2], [4, 0]]
 
 
 def test_cluster_texts_relevance_and_rows_by_hand():

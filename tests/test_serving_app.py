@@ -101,6 +101,15 @@ def test_an_explanation_sums_to_the_logit_of_the_score(server: Server) -> None:
     assert {one["token"] for one in told["tokens"]} == {"a", "dog", "is", "thing"}
 
 
+def test_an_explanation_holds_the_nearest_training_texts_of_the_label(server: Server) -> None:
+    reply = server.ask("POST", "/explain", {"text": "dog number 3 is a thing", "labels": ["Dog", "Cat"]})
+    dog, cat = (one["nearest"] for one in reply.content["explanations"])
+    assert dog[0] == {"text": "dog number 3 is a thing", "cosine": pytest.approx(1, abs=1e-5)}
+    assert [len(dog), len(cat)] == [3, 3]
+    assert all(one["text"].startswith("cat number") for one in cat)
+    assert 1 > dog[1]["cosine"] >= dog[2]["cosine"] > cat[0]["cosine"]
+
+
 def test_the_model_tells_what_training_recorded(server: Server) -> None:
     found = server.ask("GET", "/model").content
     assert (found["n_labels"], found["about"]["algorithm"]) == (10, "one_vs_all")
@@ -159,7 +168,7 @@ def refused(server: Server, status: int, sentence: str, body: Any, path: str = "
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        (b"", "body: field required"),
+        (b"", "body, character 0: the body is not JSON"),
         (b"{", "the body is not JSON"),
         (b'{"text": "a\0b"}', "the body is not JSON"),
         (b'{"text": "a"} trailing', "the body is not JSON"),
@@ -178,7 +187,7 @@ def refused(server: Server, status: int, sentence: str, body: Any, path: str = "
         (b'{"text": "a", "k": 0}', "k: out of range; got 0; allowed: 1 to 1,000."),
         (b'{"text": "a", "k": -3}', "k: out of range; got -3"),
         (b'{"text": "a", "k": 1000000}', "k: out of range; got 1000000"),
-        (b'{"text": "a", "k": 1' + 5000 * b"0" + b"}", "pars"),
+        (b'{"text": "a", "k": 1' + 5000 * b"0" + b"}", "body: the body is not JSON"),
         (b'{"text": "a", "threshold": "high"}', "threshold: "),
         (b'{"text": "a", "threshold": null}', "threshold: "),
         (b'{"text": "a", "threshold": NaN}', "threshold: "),
@@ -192,8 +201,8 @@ def refused(server: Server, status: int, sentence: str, body: Any, path: str = "
         (b'{"text": "a", "include": ["Dogs"]}', "include: no such label; got 'Dogs'."),
         (b'{"text": "a", "exclude": ["\\ud800"]}', "exclude: no such label"),
         (b'{"text": "a", "include": [7]}', "include[0]: "),
-        (100_000 * b"[", "pars"),
-        (b'{"text": "\xff\xfe"}', "pars"),
+        (100_000 * b"[", "body: the body is not JSON"),
+        (b'{"text": "\xff\xfe"}', "body: the body is not JSON"),
     ],
 )
 def test_what_cannot_be_read_is_told(server: Server, body: bytes, sentence: str) -> None:

@@ -283,9 +283,12 @@ def test_workers_share_one_model_and_one_count_and_one_that_dies_is_replaced(tmp
 
         with Fire(server, 4):
             wait_for(lambda: {one["pid"] for one in server.log() if one["event"] == "request"} == {first, second})
-        asked = sum(one["event"] == "request" and one["path"] == "/predict" for one in server.log())
-        counted = f'xclearn_requests_total{{path="/predict",status="200"}} {asked}\n'
-        assert counted in server.ask("GET", "/metrics").content
+
+        def counted() -> str:
+            asked = sum(one["event"] == "request" and one["path"] == "/predict" for one in server.log())
+            return f'xclearn_requests_total{{path="/predict",status="200"}} {asked}\n'
+
+        wait_for(lambda: counted() in server.ask("GET", "/metrics").content)  # lines come in a moment
 
         replace_model(folder, "second")
         server.process.send_signal(signal.SIGHUP)

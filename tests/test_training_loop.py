@@ -194,3 +194,16 @@ def test_a_finished_stage_is_restored_without_training(tmp_path):
     assert events == [{"event": "stage_restored", "stage": "train"}]
     assert again.value.item() == module.value.item() != 0
     assert loss.rows == []
+
+
+def test_gradients_add_up_over_the_steps_that_an_optimiser_waits():
+    """Three steps an epoch, a gradient of one each: it moves after two steps, and at the end of the epoch."""
+    module, seen = Module(), []
+
+    def loss(_: Batch) -> torch.Tensor:
+        seen.append(module.value.item())
+        return module.value * 1.0
+
+    train(stage_of(module, loss, epochs=2, accumulation=[2]), run_of([]))
+    assert seen == [0, 0, -4, -6, -8, -8]  # learning rate 2; it moves after steps 2, 3, 4 and 6
+    assert module.value.item() == -12

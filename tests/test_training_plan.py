@@ -24,11 +24,16 @@ SIZE = Size(n_documents=1_000, n_labels=100_000, n_features=50_000, n_feature_en
 # Each large enough that what torch itself takes is the smaller part.
 ONE_VS_ALL = {"algorithm": "one_vs_all", "epochs": 1}
 DECAF = {"algorithm": "decaf", "surrogate_epochs": 1, "ranker_epochs": 1}
+ELIAS = {"algorithm": "elias", "n_documents": 1_000, "first_epochs": 1, "second_epochs": 1, "batch_size": 256}
 MEASURED = {
     "exact": ONE_VS_ALL | {"n_documents": 300, "exact_labels": 50_000, "batch_size": 64},
     "sampled": ONE_VS_ALL | {"n_documents": 1_000, "exact_labels": 0, "batch_size": 256},
     "sampled, decaf": DECAF | {"n_documents": 1_000, "ranker": "sampled", "batch_size": 256},
+    "sampled, eclare": DECAF
+    | {"algorithm": "eclare", "order": 1, "game": 0.0, "n_documents": 1_000, "ranker": "sampled", "batch_size": 256},
     "exact, decaf": DECAF | {"n_documents": 100, "ranker": "exact", "batch_size": 64},
+    "exact, mach": {"algorithm": "mach", "epochs": 1, "n_documents": 1_000, "batch_size": 256, "n_repetitions": 3},
+    "first, elias": ELIAS,
     "sampled, adam, stopping": {
         **ONE_VS_ALL,
         "n_documents": 1_000,

@@ -13,6 +13,7 @@ worse.) `branching = 2` is Parabel, 128 is near Bonsai; the default goes from th
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +26,7 @@ from xclearn.config import Count, Range, Rate, Weight
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import LabelTrees, Tree, TreeLevel
 from xclearn.labels.clustering import cluster_labels, label_centroids
+from xclearn.parts.game import GameStep
 from xclearn.parts.linear import (
     TEXT_WEIGHT,
     Loss,
@@ -64,6 +66,7 @@ class LabelTree(Algorithm):
     threshold: Weight = 0.1  # weights up to this are dropped
     beam: Count = 10  # nodes of a level that a search goes on from
     label_text_weight: Weight | None = None  # of the cosine with the label's text; 0 leaves it out
+    game: GameStep | None = None  # pass the scores of the best labels on over a label graph
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002
@@ -91,6 +94,7 @@ class LabelTree(Algorithm):
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         require_label_text(data.label_features, self.label_text_weight)
         features = sp.csr_matrix(data.features, dtype=np.float32)
+        self.steps_ = [self.game.build(data.relevance, data.label_names, run.seed_of("graph"))] if self.game else []
         self.trees_ = [self._tree(features, data.relevance, run, number) for number in range(self.n_trees)]
         if self.label_text_weight is None:
             self.label_text_weight = best_text_weight(data, self.stopping, lambda weight: self._served(data, weight))
@@ -115,4 +119,5 @@ class LabelTree(Algorithm):
 
     def _served(self, data: Prepared, text_weight: float) -> Servable:
         scorer = LabelTrees("features", self.trees_, self.loss, self.beam)
-        return linear_servable(data.vectoriser, scorer, "log", data.label_features, text_weight)
+        served = linear_servable(data.vectoriser, scorer, "log", data.label_features, text_weight)
+        return dataclasses.replace(served, steps=self.steps_)

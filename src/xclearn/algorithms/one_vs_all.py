@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -23,13 +23,27 @@ from xclearn.config import Count, Rate, Share
 from xclearn.config import Size as Number
 from xclearn.inference.components import AllLabels, Sigmoid
 from xclearn.inference.servable import Servable
+from xclearn.parts.calibration import Calibration
 from xclearn.parts.classifiers import RowClassifier, row_width
-from xclearn.parts.encoders import BagEncoder
+from xclearn.parts.encoder_settings import (
+    Bag,
+    Convolution,
+    EncoderSettings,
+    Multilayer,
+    Transformer,
+    encoder_dim,
+    encoder_for,
+    encoder_parameters,
+    encoder_working,
+    make_encoder,
+)
+from xclearn.parts.encoders import encoder_optimisers
 from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.losses import blocks
+from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_update import RowAdam, RowSgd
-from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
-from xclearn.text import WordPiece, Words
+from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows, reads_tokens
+from xclearn.text import Pretrained, Sequences, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
@@ -48,9 +62,10 @@ class OneVsAll(Algorithm):
 
     name: ClassVar[str] = "one_vs_all"
 
-    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
-    embedding_dim: Count | None = None  # length of document and label vectors
-    dropout: Share = 0.3  # after each ReLU of the encoder
+    vectoriser: Words | WordPiece | Sequences | Pretrained = field(default_factory=Words)  # how texts become tokens
+    encoder: Bag | Multilayer | Convolution | Transformer | None = None  # auto: what fits the vectoriser
+    embedding_dim: Count | None = None  # length of document and label vectors; a transformer has its own
+    dropout: Share = 0.3  # of the encoder, where that is left at auto
     epochs: Count | None = None  # passes over train
     batch_size: Count | None = None  # documents per step
     encoder_lr: Rate = 0.003  # peak learning rate of the encoder (Adam)
@@ -59,23 +74,27 @@ class OneVsAll(Algorithm):
     warm_up: Share = 0.1  # share of training in which learning rates rise
     exact_labels: Number = 20_000  # on a CPU, score all labels up to this many, sampled ones beyond
     n_negatives: Count = 1024  # random labels beside the batch's own when sampling
+    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels anew; auto: none
+    calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out; auto: none
     stopping: Stopping | None = None  # end on a held-out metric; auto: train all epochs on all documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu = device == "cuda"
         return {
+            "encoder": self._encoder,
             "embedding_dim": min(302 if gpu else 126, max(32, 2 * math.isqrt(size.n_labels))),
             "epochs": min(100, max(20 if gpu else 15, 500_000 // size.n_documents)),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
-        dim, gpu, exact = number(self.embedding_dim), device == "cuda", self._exact(size, device)
+        dim, gpu, exact = self._dim, device == "cuda", self._exact(size, device)
         batch = min(number(self.batch_size), size.n_documents)
-        table, rows = size.n_features * dim, size.n_labels * row_width(dim)
+        table = sum(encoder_parameters(self._encoder, self.vectoriser, size.n_features, dim))
+        rows = size.n_labels * row_width(dim)
         sample = math.ceil(batch * size.labels_per_document) + self.n_negatives
         scored = size.n_labels if exact else min(size.n_labels, sample)
-        learnt, state = 4 * (table + dim * dim + rows), _ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows
+        learnt, state = 4 * (table + rows), _ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows
         training = self._step_bytes(size, device, batch, scored) + (learnt + state if self.stopping else 0)
         served = 0 if gpu else 4 * size.n_labels * dim  # a copy, made when the encoder's optimiser is gone
         cost = StageCost(
@@ -95,23 +114,22 @@ class OneVsAll(Algorithm):
 
         A GPU's allocator hands on what was freed; the CPU's keeps it.
         """
-        dim, gpu, exact = number(self.embedding_dim), device == "cuda", self._exact(size, device)
+        dim, gpu, exact = self._dim, device == "cuda", self._exact(size, device)
         block = max(end - begin for begin, end in blocks(scored, batch, device)) if exact else scored
         scores, values = (2 if gpu else 4) * batch * block, block * row_width(dim)
         update = (_ROW_UPDATES[self.label_optimiser].working_bytes_per_value() + (0 if exact else 4)) * values
         tokens = batch * size.n_feature_entries / size.n_documents
-        distinct = -size.n_features * math.expm1(-tokens / size.n_features)  # no texts have more, on average
-        token_rows = size.n_features if gpu or size.dense else tokens + 6 * distinct  # SparseAdam's copies
-        encoder = math.ceil(4 * dim * token_rows)
+        token_rows = size.n_features if gpu or size.dense else 2 * tokens
+        encoder = math.ceil(4 * dim * token_rows) + batch * encoder_working(self._encoder, self.vectoriser)
         parts = (scores, update, encoder)
         return scores + (max(parts) if gpu else sum(parts))
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
-        dim, size = number(self.embedding_dim), data.size
+        size, text, generator = data.size, self.vectoriser, run.generator("encoder")
         self._documents = feature_rows(data.features, run.device)
         self._relevance = SparseRows.of(data.relevance, run.device)
-        sparse = run.device.type == "cpu" and isinstance(self._documents, SparseRows)
-        self.encoder_ = BagEncoder(size.n_features, dim, self.dropout, run.generator("encoder"), sparse=sparse)
+        sparse = run.device.type == "cpu" and reads_tokens(self._documents)
+        self.encoder_ = make_encoder(self._encoder, text, data.vectoriser, self._dim, generator, sparse=sparse)
         self.classifier_ = self._classifier(size, run)
         exact = self._exact(size, run.device.type)
         yield Stage(
@@ -121,7 +139,7 @@ class OneVsAll(Algorithm):
             n_items=size.n_documents,
             batch_size=number(self.batch_size),
             epochs=number(self.epochs),
-            optimisers=self._optimisers(run.device),
+            optimisers=encoder_optimisers(self.encoder_.to(run.device), self.encoder_lr),
             schedule=one_cycle(self.warm_up),
             score=self._score(data, run),
             patience=self.stopping.patience if self.stopping else None,
@@ -137,20 +155,18 @@ class OneVsAll(Algorithm):
         )
 
     def _classifier(self, size: Size, run: Run) -> RowClassifier:
-        rows, dim = LabelRows(0, size.n_labels), number(self.embedding_dim)
+        rows, dim = LabelRows(0, size.n_labels), self._dim
         update = _ROW_UPDATES[self.label_optimiser](len(rows), row_width(dim), self.label_lr)
         compute = torch.bfloat16 if run.device.type == "cuda" else torch.float32
         return RowClassifier(rows, dim, -math.log(size.n_labels + 1), update, compute)
 
-    def _optimisers(self, device: torch.device) -> list[torch.optim.Optimizer]:
-        """Adam; on a CPU the token table is updated only where the batch has tokens."""
-        if not self.encoder_.sparse:
-            return [torch.optim.Adam(self.encoder_.to(device).parameters(), lr=self.encoder_lr, fused=True)]
-        table = self.encoder_.token_embeddings
-        return [
-            torch.optim.SparseAdam([table], lr=self.encoder_lr),
-            torch.optim.Adam(self.encoder_.residual.parameters(), lr=self.encoder_lr),
-        ]
+    @property
+    def _encoder(self) -> EncoderSettings:
+        return self.encoder or replace(encoder_for(self.vectoriser), dropout=self.dropout)
+
+    @property
+    def _dim(self) -> int:
+        return encoder_dim(self.vectoriser, number(self.embedding_dim))
 
     def _exact_loss(self, batch: Batch) -> torch.Tensor:
         vectors = self.encoder_(self._documents.take(batch.rows))  # (n, D)

@@ -29,6 +29,19 @@ def cluster_rows(rows: torch.Tensor, n_clusters: int, seed: int) -> np.ndarray:
     return _cluster_on_device(rows, n_clusters, seed)
 
 
+def cluster_apart(rows: torch.Tensor, apart: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
+    """As `cluster_rows`, with the rows where `apart` (L,) is true in clusters of their own, of about the same size."""
+    rest = ~apart
+    if not apart.any() or rest.sum() < n_clusters:
+        return cluster_rows(rows, n_clusters, seed)
+    size = -(-int(rest.sum()) // n_clusters)
+    n_more = 1 << (max(1, int(apart.sum()) // size).bit_length() - 1)
+    cluster_of_row = np.empty(len(rows), dtype=np.int32)
+    cluster_of_row[rest] = cluster_rows(rows[torch.from_numpy(rest)], n_clusters, seed)
+    cluster_of_row[apart] = n_clusters + cluster_rows(rows[torch.from_numpy(apart)], n_more, seed)
+    return cluster_of_row
+
+
 def _cluster_on_device(rows: torch.Tensor, n_clusters: int, seed: int) -> np.ndarray:
     """Balanced spherical 2-means, level by level. Rows are filled up with zero rows so that all splits are even."""
     generator = torch.Generator(rows.device).manual_seed(seed)
@@ -74,6 +87,22 @@ def label_vectors(table: torch.Tensor, documents: FeatureRows, labels: SparseRow
         vectors = bag_vectors(table, features, sparse=False)
         sums.index_add_(0, relevant.columns, vectors[relevant.owner])
     return sums
+
+
+def smoothed(vectors: torch.Tensor, graph: sp.csr_matrix) -> torch.Tensor:
+    """Unit vectors (L, D) of labels summed over the graph: a label with few documents leans on its neighbours."""
+    unit = F.normalize(vectors, dim=1).cpu().numpy()
+    return torch.from_numpy(np.asarray(graph @ unit, dtype=np.float32)).to(vectors.device)
+
+
+def convolved_texts(features: sp.csr_matrix, graph: sp.csr_matrix, order: int) -> list[sp.csr_matrix]:
+    """The texts (L, V) of outputs summed over the graph once, twice, … up to `order` times."""
+    found = []
+    for _ in range(order):
+        features = sp.csr_matrix(graph @ features, dtype=np.float32)
+        features.sort_indices()
+        found.append(features)
+    return found
 
 
 def membership(cluster_of_label: np.ndarray, n_clusters: int) -> sp.csr_matrix:

@@ -1,17 +1,20 @@
-"""DECAF's network: documents and label texts share one token table; a classifier is a gated sum of text and refinement.
+"""DECAF's and ECLARE's network: documents and label texts share one token table.
 
-The outputs may be labels or clusters of labels; the network does not know which.
+The outputs may be labels or clusters of labels; the network does not know which. A classifier is made of the output's
+text, its text convolved over a graph once, twice, …, and a free refinement; any of them may be absent.
 
     document   x̂ = ReLU(block_d(E x))
-    output     w = σ(α) ⊙ block_l(E z) + σ(β) ⊙ r        score = w · x̂ + b + prior
+    output     w = combination(block_0(E z), block_1(E G z), …, r)        score = w · x̂ + b + prior
     block      v ↦ σ(a) ⊙ (R ReLU(v) + c) + σ(b) ⊙ v     R spectrally normalised, starting at the identity
 
-Either part of w may be switched off. Knows nothing about stages, clusters or losses.
+DECAF's combination is σ(α) ⊙ text + σ(β) ⊙ r, ECLARE's an attention. Knows nothing about stages, clusters or losses.
 """
 
 from __future__ import annotations
 
-from typing import Any, final
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, Literal, final
 
 import torch
 from torch import nn
@@ -19,6 +22,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from xclearn.inference import components
+from xclearn.parts.combination import Combine, make_combination
 from xclearn.parts.rows import FeatureBatch, SparseRows, bag_vectors
 
 
@@ -81,6 +85,25 @@ class _StaticProduct(torch.autograd.Function):
         return None, None, ctx.transposed @ outer[0]
 
 
+_NEARLY_OPEN = 2.0  # a gate of 0.88
+Convolution = Literal["block", "gcn", "light"]  # what follows a convolution: the block, one ReLU layer, nothing
+
+
+def _gate_starts(n_convolved: int, *, use_text: bool, refined: bool) -> list[float]:
+    """Where gates start: half open. Only a label's own text beside convolved ones starts nearly open.
+
+    Without them it would be the whole classifier; at half its length training starts slowly.
+    """
+    own = [0.0 if refined or not n_convolved else _NEARLY_OPEN] * use_text
+    return [*own, *[0.0] * (n_convolved + refined)]
+
+
+def _after_convolution(kind: Convolution, dim: int, dropout: float, *, spectral: bool) -> nn.Module:
+    if kind == "block":
+        return EmbeddingBlock(dim, dropout, spectral=spectral)
+    return nn.Sequential(nn.Linear(dim, dim), nn.ReLU()) if kind == "gcn" else nn.Identity()
+
+
 @final
 class TextNetwork(nn.Module):
     """Token table, document encoder and output classifiers."""
@@ -95,16 +118,25 @@ class TextNetwork(nn.Module):
         use_text: bool,
         refinement: torch.Tensor | None,
         sparse: bool,
+        convolved: Sequence[OutputTexts] = (),
+        convolution: Convolution = "block",
+        combine: Combine = "gates",
     ) -> None:
         super().__init__()
         dim = table.shape[1]
         self.table = nn.Parameter(table.clone())
         self.document_block = EmbeddingBlock(dim, dropout, spectral=spectral)
         self.text_block = EmbeddingBlock(dim, dropout, spectral=spectral)
-        self.text_gate, self.refinement_gate = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.zeros(dim))
+        self.graph_blocks = nn.ModuleList(
+            [_after_convolution(convolution, dim, dropout, spectral=spectral) for _ in convolved]
+        )
         self.bias = nn.Parameter(torch.zeros(len(texts), 1))
         self.refinement = None if refinement is None else nn.Parameter(refinement.clone())  # (S, D)
-        self.texts, self.dropout, self.use_text, self.sparse = texts, dropout, use_text, sparse
+        starts = _gate_starts(len(convolved), use_text=use_text, refined=refinement is not None)
+        assert starts, "a classifier needs its text or a refinement"
+        self.combination = make_combination(combine, dim, starts, dropout)
+        self.texts, self.convolved, self.dropout = texts, convolved, dropout
+        self.use_text, self.sparse = use_text, sparse
 
     def encode(self, features: FeatureBatch) -> torch.Tensor:
         """Documents → (n, D)."""
@@ -113,15 +145,34 @@ class TextNetwork(nn.Module):
 
     def classifiers(self, outputs: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Weight (S, D) and bias (S,) of all outputs or of `outputs` (S,)."""
-        bias = self._rows(self.bias, outputs)[:, 0]
-        text = self.text_block(self.texts.embed(self.table, outputs, sparse=self.sparse)) if self.use_text else None
-        if self.refinement is None:
-            assert text is not None, "a classifier needs its text or a refinement"
-            return text, bias
-        free = self._rows(self.refinement, outputs)
-        if text is None:
-            return free, bias
-        return self.text_gate.sigmoid() * text + self.refinement_gate.sigmoid() * free, bias
+        return reduce(torch.add, self.weighted_parts(outputs)), self._rows(self.bias, outputs)[:, 0]
+
+    def weighted_parts(self, outputs: torch.Tensor | None = None) -> list[torch.Tensor]:
+        """What the classifiers are the sums of, each (S, D): text, convolved texts, refinement, as far as they are."""
+        parts = [self.text_block(self.texts.embed(self.table, outputs, sparse=self.sparse))] if self.use_text else []
+        # The tokens of all neighbours would make a sparse gradient about ten times as long.
+        table = self.table.detach() if self.sparse and self.use_text else self.table
+        for block, texts in zip(self.graph_blocks, self.convolved, strict=True):
+            parts.append(block(texts.embed(table, outputs, sparse=self.sparse)))
+        if self.refinement is not None:
+            parts.append(self._rows(self.refinement, outputs))
+        return parts if len(parts) == 1 else self.combination(parts)
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        """All but the token table and what each output has of its own."""
+        shared = (self.document_block, self.text_block, self.graph_blocks, self.combination)
+        return [parameter for part in shared for parameter in part.parameters()]
+
+    def go_on_from(self, before: TextNetwork, *, blocks: bool) -> None:
+        """Take the blocks of a network before this one, and its biases where the outputs are the same."""
+        if blocks:
+            for mine, other in zip(self._all_blocks(), before._all_blocks(), strict=True):
+                mine.load_state_dict(other.state_dict())
+        if before.bias.shape == self.bias.shape:
+            self.bias.data.copy_(before.bias.data)
+
+    def _all_blocks(self) -> list[nn.Module]:
+        return [self.document_block, self.text_block, *self.graph_blocks]
 
     def _rows(self, values: torch.Tensor, outputs: torch.Tensor | None) -> torch.Tensor:
         return values if outputs is None else F.embedding(outputs, values, sparse=self.sparse)

@@ -6,6 +6,7 @@ nothing about stages or algorithms.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import final
 
@@ -15,6 +16,7 @@ import torch
 from torch.nn import functional as F
 
 from xclearn.inference import components
+from xclearn.inference.graph import Game, GameBeam, Graph
 from xclearn.parts.label_clusters import cluster_relevance, cluster_texts, membership, padded_rows
 from xclearn.parts.losses import all_outputs_loss, pair_scores
 from xclearn.parts.rows import FeatureRows, SparseRows
@@ -59,16 +61,15 @@ class TextTask:
     def against_shortlist(self, rows: torch.Tensor, shortlist: torch.Tensor, *, add_positives: bool) -> torch.Tensor:
         """Each document against its own outputs `shortlist` (n, m), −1 where there are fewer."""
         vectors, relevant = self.network.encode(self.documents.take(rows)), self.positives.take(rows)
-        total = self.positives.n_columns
-        owner = torch.arange(len(rows), device=rows.device)[:, None]
-        listed = (owner * total + shortlist)[shortlist >= 0]
-        wanted = relevant.owner * total + relevant.columns
-        pairs = torch.cat([listed, wanted]).unique() if add_positives else listed.unique()
-        outputs, column = (pairs % total).unique(return_inverse=True)
+        n = len(rows)
+        listed = (shortlist * n + torch.arange(n, device=rows.device)[:, None])[shortlist >= 0]
+        wanted = relevant.columns * n + relevant.owner
+        pairs = torch.cat([listed, wanted]).unique() if add_positives else listed.unique()  # output after output
+        outputs, column = (pairs // n).unique_consecutive(return_inverse=True)
         weight, bias = self.network.classifiers(outputs)
-        scores = pair_scores(vectors, weight, pairs // total, column) + bias[column] + self.prior  # (pairs,)
+        scores = pair_scores(vectors, weight, pairs % n, column) + bias[column] + self.prior  # (pairs,)
         target = torch.isin(pairs, wanted).to(scores.dtype)
-        return F.binary_cross_entropy_with_logits(scores, target, reduction="sum") / len(rows)
+        return F.binary_cross_entropy_with_logits(scores, target, reduction="sum") / n
 
     @torch.no_grad()
     def classifiers(self) -> tuple[np.ndarray, np.ndarray]:
@@ -77,6 +78,14 @@ class TextTask:
         parts = [self.network.classifiers(outputs) for outputs in every.split(_AT_ONCE)]
         weight, bias = (torch.cat(part).float().cpu().numpy() for part in zip(*parts, strict=True))
         return weight, bias + np.float32(self.prior)
+
+    @torch.no_grad()
+    def part_lengths(self) -> np.ndarray:
+        """How long each part of each output's classifier is (outputs, parts): what it contributes."""
+        every = torch.arange(self.positives.n_columns, device=self.positives.indptr.device)
+        parts = [self.network.weighted_parts(outputs) for outputs in every.split(_AT_ONCE)]
+        lengths = [torch.stack([part.norm(dim=1) for part in some], dim=1) for some in parts]
+        return torch.cat(lengths).float().cpu().numpy()
 
     @torch.no_grad()
     def best(self, documents: FeatureRows, rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -107,30 +116,79 @@ def make_clusters(
     return Clusters(cluster_of_label, texts, positives, torch.from_numpy(padded_rows(members)).to(device))
 
 
-@final
-class Shortlister:
-    """The clusters each training document gets, and the beam that makes them enough."""
+class Negatives(ABC):
+    """Labels that each training document is trained against."""
 
-    def __init__(self, task: TextTask, clusters: Clusters, beam: int | None, target_recall: float) -> None:
+    @abstractmethod
+    def labels_of(self, rows: torch.Tensor) -> torch.Tensor:
+        """Of documents (n,): (n, m), −1 where there are fewer."""
+
+
+@final
+class FixedNegatives(Negatives):
+    """Labels that were found before training."""
+
+    def __init__(self, labels: torch.Tensor) -> None:
+        self.labels = labels  # (N, m)
+
+    def labels_of(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.labels[rows].long()
+
+
+@final
+class Shortlister(Negatives):
+    """The clusters each training document gets, and the beam that makes them enough.
+
+    With a graph of clusters (GAME) the best clusters bring in others, up to as many again. With `neighbours` (L, e) of
+    labels, −1 where there are fewer, those of the shortlisted labels are trained too.
+    """
+
+    def __init__(
+        self,
+        task: TextTask,
+        clusters: Clusters,
+        beam: int | None,
+        target_recall: float,
+        graph: Graph | None = None,
+        share: float = 0.0,
+        neighbours: torch.Tensor | None = None,
+    ) -> None:
         widest = min(len(clusters.labels), WIDEST_BEAM if beam is None else beam)
         rows = torch.arange(len(task.documents), device=clusters.labels.device)
-        found = torch.cat([task.best(task.documents, part, widest)[0] for part in rows.split(_AT_ONCE)])  # (N, widest)
+        parts = [task.best(task.documents, part, widest) for part in rows.split(_AT_ONCE)]
+        found, logits = (torch.cat([part[i] for part in parts]) for i in (0, 1))  # (N, widest)
         reached = _recall_by_beam(found, clusters.positives)
         enough = int(np.searchsorted(reached, target_recall)) + 1
         self.beam = min(enough, widest) if beam is None else widest
         self.recall = float(reached[self.beam - 1])
-        self.task, self.clusters, self._found = task, clusters, found[:, : self.beam].int()
+        self.game = Game(graph, share, self.beam) if graph is not None and share > 0 else None
+        self.task, self.clusters, self.neighbours = task, clusters, neighbours
+        self._found = found[:, : self.beam].int()
+        if self.game is not None:
+            chances = logits[:, : self.beam].sigmoid().float().cpu().numpy()
+            more = self.game(self._found.cpu().numpy().astype(np.int64), chances)[0]  # (N, up to 2 · beam)
+            self._found = torch.from_numpy(more).to(found.device).int()
+            self.recall = float(_recall_by_beam(self._found.long(), clusters.positives)[-1])
 
     def labels_of(self, rows: torch.Tensor) -> torch.Tensor:
-        """The labels of each document's clusters (n, beam · largest), −1 where there are fewer."""
-        return self.clusters.labels[self._found[rows].long()].flatten(1)
+        """The labels of each document's clusters (n, m), −1 where there are fewer."""
+        labels = _rows_or_missing(self.clusters.labels, self._found[rows].long())
+        if self.neighbours is None:
+            return labels
+        return torch.cat([labels, _rows_or_missing(self.neighbours, labels)], dim=1)
 
-    def served(self, vector: str) -> components.ClusterBeam:
+    def served(self, vector: str) -> components.ClusterBeam | GameBeam:
         weight, bias = self.task.classifiers()
         order = np.argsort(self.clusters.cluster_of_label, kind="stable").astype(np.int64)
         sizes = np.bincount(self.clusters.cluster_of_label, minlength=len(bias))
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        return components.ClusterBeam(vector, weight, bias, order, offsets, self.beam)
+        beam = components.ClusterBeam(vector, weight, bias, order, offsets, self.beam)
+        return beam if self.game is None else GameBeam(beam, self.game)
+
+
+def _rows_or_missing(table: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """Rows (n, m · e) of the table (rows, e) for numbers (n, m); all −1 where a number is."""
+    return table[numbers.clamp(min=0)].masked_fill((numbers < 0)[:, :, None], -1).flatten(1)
 
 
 def _recall_by_beam(found: torch.Tensor, positives: SparseRows) -> np.ndarray:
@@ -139,6 +197,7 @@ def _recall_by_beam(found: torch.Tensor, positives: SparseRows) -> np.ndarray:
     for rows in torch.arange(len(found), device=found.device).split(_AT_ONCE):
         relevant = positives.take(rows)
         keys = torch.arange(len(rows), device=rows.device)[:, None] * positives.n_columns + found[rows]
+        keys = keys.masked_fill(found[rows] < 0, -1)
         wanted = relevant.owner * positives.n_columns + relevant.columns
         ranks += torch.isin(keys, wanted).sum(dim=0)
     return (ranks.cumsum(0) / max(1, len(positives.columns))).cpu().numpy()

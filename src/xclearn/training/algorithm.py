@@ -24,11 +24,14 @@ from xclearn.data.topk import TopK
 from xclearn.errors import ModelError, NotFitted
 from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.servable import Ensemble, Servable
+from xclearn.parts.calibration import Calibration
+from xclearn.parts.re_ranking import SparseRanking
 from xclearn.text import TextSettings
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.loop import train
 from xclearn.training.plan import Plan, available_memory, measured_flops, require_fit
 from xclearn.training.prepare import Prepared, Size, prepare
+from xclearn.training.re_ranking import re_ranked, require_hold_out
 from xclearn.training.run import Callback, Run, pick_device
 from xclearn.training.stage import Stage, Stopping
 
@@ -41,6 +44,8 @@ class Algorithm(ABC):
     name: ClassVar[str]  # the file's name
     vectoriser: TextSettings  # how texts become features
     stopping: Stopping | None  # end on a held-out metric
+    sparse_ranker: SparseRanking | None = None  # of algorithms with this setting: the best labels ranked anew
+    calibration: Calibration | None = None  # of algorithms with this setting: scores calibrated on the hold-out
 
     @abstractmethod
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
@@ -72,15 +77,19 @@ class Algorithm(ABC):
         """Learn from `data.train`. `checkpoint` names a folder to keep every epoch in; `resume` continues from it."""
         started = time.perf_counter()
         config.check(self, self.name)
+        require_hold_out(self.calibration, self.stopping)
         place = pick_device(device)
         run = Run(place, seed, Checkpoint(Path(checkpoint) if checkpoint else None), callback or (lambda _: None))
         prepared = prepare(data, self.vectoriser, self.stopping, seed)
+        if prepared.n_cut:
+            run.note(texts_cut_at_max_length=prepared.n_cut)
         chosen = self._resolve(prepared.size, place.type)
         chosen._announce(prepared.size, run)
         run.checkpoint.open(chosen._fingerprint(data, seed, place.type), resume=resume)
         chosen._train(prepared, run)
+        servable = re_ranked(chosen._servable(prepared), prepared, run, self.sparse_ranker, self.calibration)
         about = self._about(chosen, data, run, time.perf_counter() - started)
-        self.model_ = Model(chosen._servable(prepared), data.labels, about)
+        self.model_ = Model(servable, data.labels, about)
         self.resolved_ = about["resolved"]
         return self
 

@@ -112,16 +112,22 @@ def _step(stage: Stage, batch: Batch) -> torch.Tensor:
     for module in stage.module.modules():
         if isinstance(module, RowUpdate):
             module.factor = factor
-    for optimiser in stage.optimisers:
-        optimiser.zero_grad(set_to_none=True)
     loss = stage.loss(batch)
     loss.backward()
-    for optimiser in stage.optimisers:
+    for optimiser in _due(stage, batch.step + 1):
         for group in optimiser.param_groups:
             group.setdefault("peak_lr", group["lr"])
             group["lr"] = group["peak_lr"] * factor
         optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
     return loss.detach()
+
+
+def _due(stage: Stage, steps: int) -> list[torch.optim.Optimizer]:
+    """The optimisers that move after so many steps; at the end of an epoch all do: a checkpoint keeps no gradients."""
+    every = stage.accumulation or [1] * len(stage.optimisers)
+    whole = steps % _steps(stage) == 0
+    return [each for each, wait in zip(stage.optimisers, every, strict=True) if whole or steps % wait == 0]
 
 
 def _batches(stage: Stage, run: Run, epoch: int) -> Iterator[Batch]:

@@ -5,6 +5,7 @@ Knows nothing about modules or devices.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -14,7 +15,7 @@ import scipy.sparse as sp
 from xclearn.data.dataset import Dataset, Documents, Split, kind_of
 from xclearn.data.splits import hold_out
 from xclearn.errors import DataError
-from xclearn.text import TextSettings, Vectoriser, vectoriser_for
+from xclearn.text import PretrainedVectoriser, SequenceVectoriser, TextSettings, Vectoriser, vectoriser_for
 from xclearn.training.stage import Stopping
 
 Features: TypeAlias = sp.csr_matrix | np.ndarray
@@ -60,6 +61,8 @@ class Prepared:
     label_counts: np.ndarray  # (L,) over the whole train split, hold-out included
     n_train: int  # documents of the whole train split, hold-out included
     propensity: tuple[float, float]
+    n_cut: int = 0  # documents that are longer than the sequence kept of them
+    label_names: Sequence[str] = ()
 
     @property
     def size(self) -> Size:
@@ -77,9 +80,10 @@ def prepare(data: Dataset, settings: TextSettings, stopping: Stopping | None, se
     train, held_out = (data.train, None) if stopping is None else _divide(data, stopping, seed)
     label_texts = _usable_label_texts(data, train.documents)
     vectoriser = vectoriser_for(train.documents, settings, label_texts)
+    features, n_cut = _features(vectoriser, train.documents)
     return Prepared(
         vectoriser,
-        vectoriser.transform(train.documents),
+        features,
         train.relevance,
         None if label_texts is None else vectoriser.transform(label_texts),
         held_out,
@@ -87,7 +91,16 @@ def prepare(data: Dataset, settings: TextSettings, stopping: Stopping | None, se
         np.asarray(data.train.relevance.sum(axis=0)).ravel(),
         len(data.train),
         data.propensity,
+        n_cut,
+        data.labels.names,
     )
+
+
+def _features(vectoriser: Vectoriser, documents: Documents) -> tuple[Features, int]:
+    """Features, and how many documents were cut to make them."""
+    if isinstance(vectoriser, SequenceVectoriser | PretrainedVectoriser):
+        return vectoriser.transform_and_count_cuts(documents)
+    return vectoriser.transform(documents), 0
 
 
 def _divide(data: Dataset, stopping: Stopping, seed: int) -> tuple[Split, Split]:

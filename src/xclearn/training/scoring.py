@@ -5,12 +5,14 @@ Knows nothing about stages or algorithms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from xclearn.data.topk import TopK
+from xclearn.inference.components import Fusion
 from xclearn.inference.servable import Servable
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import evaluate_predictions, extra_for_filter
@@ -47,10 +49,45 @@ def best_text_weight(data: Prepared, stopping: Stopping | None, served: Callable
     """The first of `TEXT_WEIGHTS` with which what is served does best on the held-out documents."""
     assert stopping is not None
     metric = stopping.metric
-    return max(TEXT_WEIGHTS, key=lambda weight: _served_score(data, metric, served(weight)))
+    return max(TEXT_WEIGHTS, key=lambda weight: served_score(data, metric, served(weight)))
 
 
-def _served_score(data: Prepared, metric: str, servable: Servable) -> float:
+def best_fusion(
+    data: Prepared, stopping: Stopping | None, servable: Servable, fusions: Mapping[float, Fusion]
+) -> float:
+    """The key of the first fusion that does best on the held-out documents; candidates and logits are found once."""
+    assert stopping is not None
+    assert data.held_out is not None
+    metric, starts = stopping.metric, range(0, len(data.held_out), _AT_ONCE)
+    found = {start: _candidates(data, servable, slice(start, start + _AT_ONCE)) for start in starts}
+
+    def score(fusion: Fusion) -> float:
+        def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+            ids, similarity, logits = found[int(rows[0])]
+            scores = torch.from_numpy(fusion(similarity, logits))
+            first = scores.topk(min(k, scores.shape[1]), dim=1)
+            missing = (0, k - first.values.shape[1])
+            ids_of_best = torch.from_numpy(ids).gather(1, first.indices)
+            return pad(ids_of_best, missing, value=-1), pad(first.values, missing, value=-torch.inf)
+
+        return held_out_score(data, metric, best)()
+
+    return max(fusions, key=lambda choice: score(fusions[choice]))
+
+
+def _candidates(data: Prepared, servable: Servable, rows: slice) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Ids, similarities and the logits of each scorer (n, m) of some held-out documents."""
+    assert data.held_out_features is not None
+    vectors = {name: encoder.encode(data.held_out_features[rows]) for name, encoder in servable.encoders.items()}
+    found = servable.candidates.find(vectors)
+    assert found is not None
+    ids, similarity = found
+    return ids, similarity, [scorer.score(vectors[scorer.vector], ids) for scorer in servable.scorers]
+
+
+def served_score(data: Prepared, metric: str, servable: Servable) -> float:
+    """The metric of what is served on the held-out documents, in percent."""
+
     def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         assert data.held_out_features is not None
         ids, scores = servable.rank(data.held_out_features[rows.numpy()], k)

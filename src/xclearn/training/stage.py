@@ -14,13 +14,15 @@ from torch import nn
 
 from xclearn.config import Count, Share
 
+Metric = Literal["P@1", "P@3", "P@5", "PSP@1", "PSP@5", "nDCG@5", "R@10"]  # on held-out documents
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Stopping:
     """End a stage when a metric on held-out documents no longer rises, and keep the best epoch."""
 
-    metric: Literal["P@1", "P@3", "P@5", "PSP@1", "PSP@5", "nDCG@5", "R@10"] = "P@5"  # what must rise
+    metric: Metric = "P@5"  # what must rise
     patience: Count = 2  # epochs without a rise before training ends
     hold_out: Share = 0.05  # documents held out of train when the data set has no dev split
 
@@ -47,6 +49,7 @@ class Stage:
     batch_size: int
     epochs: int
     optimisers: Sequence[torch.optim.Optimizer]  # learning rates are their peaks
+    accumulation: Sequence[int] = ()  # steps whose gradients each optimiser adds up before it moves; empty: one
     schedule: Callable[[float], float]  # share of the stage done → factor on every learning rate
     score: Callable[[], float] | None = None  # the held-out metric after an epoch
     patience: int | None = None  # epochs without a rise of the score before the stage ends

@@ -1,0 +1,136 @@
+"""The choices that the DeepXML paper compares, each trained with several seeds: Tables 4 and 6, re-ranker, ensemble.
+
+    python -m benchmarks.accuracy.astec --data wordnet-related --seeds 0 1 2
+    python -m benchmarks.accuracy.astec --data debian-related --tables 6b 6d --seeds 0 --set surrogate_epochs=2
+
+Rows go to results/astec.csv, one a seed; the means with 95 % intervals are printed, and drawn with `--plot FILE.svg`
+(which needs the extra `plot`). As in the paper Table 6 has no re-ranker. Figures are of test; settings were chosen
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from benchmarks.accuracy.run import held_out
+from benchmarks.record import RESULTS, record
+
+from xclearn import algorithms, config
+from xclearn.data import Dataset, load_dataset
+from xclearn.inference import evaluate
+
+SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@5", "R@10")
+_NORMAL = 1.96
+_ONLY = "reranker_epochs=0"
+Row = tuple[str, str, str]  # table, name, "algorithm setting=value …"
+
+TABLES: list[Row] = [
+    ("4", "XML-CNN", "xml_cnn"),
+    ("4", "DeepXML with XML-CNN's features", f"astec vectoriser=sequences encoder=convolution {_ONLY}"),
+    ("4", "MACH", "mach"),
+    ("4", "DeepXML with MACH's features", f"astec encoder=multilayer {_ONLY}"),
+    ("6a", "CNN", f"astec vectoriser=sequences encoder=convolution {_ONLY}"),
+    ("6a", "MLP", f"astec encoder=multilayer {_ONLY}"),
+    ("6a", "Astec", f"astec {_ONLY}"),
+    *(
+        ("6b", name, f"astec surrogate={name} {_ONLY}")
+        for name in ("word_vectors", "projection", "hashing", "selection", "clusters", "correlated_clusters", "none")
+    ),
+    *(
+        ("6c", name, f"astec classifier={name} {_ONLY}")
+        for name in ("label_tree", "slice", "sparse_one_vs_all", "rows")
+    ),
+    *(
+        ("6d", name, f"astec negatives={name} {_ONLY}")
+        for name in ("uniform", "unigram", "centroids", "documents", "both", "cluster", "tree", "hash", "all")
+    ),
+    *(
+        ("transfer", name, f"astec transfer={name} {_ONLY}")
+        for name in ("spectral", "capped", "free", "fully_connected", "fine_tune")
+    ),
+    ("re-ranker", "without", f"astec {_ONLY}"),
+    ("re-ranker", "with", "astec"),
+    ("ensemble", "1", "astec"),
+    ("ensemble", "3", "astec n_members=3"),
+    ("frameworks", "DeepXML", f"astec {_ONLY}"),
+    ("frameworks", "DeepXML-OVA", "one_vs_all"),
+    ("frameworks", "DeepXML-ANNS", f"astec surrogate=none {_ONLY}"),
+]
+
+
+def main() -> None:
+    arguments = _arguments()
+    data = load_dataset(arguments.data)
+    data = held_out(data) if arguments.split == "hold_out" else data
+    wanted = [row for row in TABLES if not arguments.tables or row[0] in arguments.tables]
+    summaries, measured = [], dict[tuple[str, int], dict[str, Any]]()
+    for table, name, line in wanted:
+        for seed in arguments.seeds:
+            if (line, seed) not in measured:  # the same settings stand in several tables
+                measured[line, seed] = run(data, arguments, line, seed)
+            facts = {"data": data.name, "split": arguments.split, "table": table, "row": name}
+            record("astec", facts | measured[line, seed], Path(arguments.folder))
+        values = [measured[line, seed] for seed in arguments.seeds]
+        summaries.append((table, name, [row["P@1"] for row in values]))
+        shown = "  ".join(f"{column} {interval([row[column] for row in values])}" for column in SHOWN)
+        print(f"{table:10} {name:32} {shown}", flush=True)
+    if arguments.plot:
+        plot(summaries, Path(arguments.plot), data.name)
+
+
+def run(data: Dataset, arguments: argparse.Namespace, line: str, seed: int) -> dict[str, Any]:
+    """Train and measure once."""
+    name, *settings = line.split()
+    common = arguments.set if name == "astec" else []
+    algorithm = config.build(algorithms.find(name), config.merge({}, [*common, *settings]), name)
+    started = time.perf_counter()
+    algorithm.fit(data, device=arguments.device, seed=seed)
+    seconds = time.perf_counter() - started
+    figures = {key: round(value, 3) for key, value in evaluate(algorithm, data).values.items()}
+    return {"settings": " ".join([name, *common, *settings]), "seed": seed, "train_s": round(seconds, 1), **figures}
+
+
+def interval(values: list[float]) -> str:
+    """Mean ± half the 95 % interval over seeds."""
+    spread = _NORMAL * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return f"{mean(values):5.2f} ± {spread:.2f}"
+
+
+def plot(summaries: list[tuple[str, str, list[float]]], path: Path, title: str) -> None:
+    """P@1 of every row, a bar each, with its interval."""
+    from matplotlib import pyplot
+
+    names = [f"{table}: {name}" for table, name, _ in summaries]
+    means = [mean(values) for _, _, values in summaries]
+    spreads = [stdev(each) * _NORMAL / math.sqrt(len(each)) if len(each) > 1 else 0.0 for *_, each in summaries]
+    figure, axes = pyplot.subplots(figsize=(8, 0.3 * len(names) + 1))
+    axes.barh(names, means, xerr=spreads)
+    axes.invert_yaxis()
+    axes.set_xlabel("P@1")
+    axes.set_title(title)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="a data set's folder")
+    parser.add_argument(
+        "--tables", nargs="*", default=[], help="of " + ", ".join(dict.fromkeys(row[0] for row in TABLES))
+    )
+    parser.add_argument("--split", choices=("test", "hold_out"), default="test")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of every Astec row")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--plot", default="", help="a picture of P@1")
+    parser.add_argument("--folder", default=str(RESULTS), help="where astec.csv is")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

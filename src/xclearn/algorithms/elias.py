@@ -1,0 +1,261 @@
+"""ELIAS: a label index whose edges from clusters to labels are learnt together with the encoder and the classifiers.
+
+From Gupta et al., "ELIAS: End-to-End Learning to Index and Search in Large Output Spaces" (NeurIPS 2022). Stage 1
+trains encoder, clusters and label classifiers over a fixed partition of the labels; its matches of documents and
+clusters say which edges there may be; stage 2 learns these too. ELIAS++ re-ranks the best labels by sparse classifiers
+(`sparse_ranker`) and calibrates their scores (`calibration`).
+
+What differs from the authors' code: the encoder is a bag of tokens unless a transformer is asked for; label rows start
+at zero with a prior instead of uniformly, go on into stage 2 unless `restart_labels`, and are trained by SGD unless
+`label_optimiser = "adam"`; losses are summed over labels unless `reduction = "mean"`; every parent of a relevant label
+is explored unless `most_clusters` is set, and relevant labels that a path leads to are never cut from the shortlist;
+the cluster that a label is matched with most keeps an edge to it; one re-clustering only if `recluster_after`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from xclearn.config import Count, Rate, Share, Weight
+from xclearn.config import Size as Number
+from xclearn.errors import ConfigError
+from xclearn.inference.components import Product
+from xclearn.inference.re_ranking import bag_encoder
+from xclearn.inference.servable import Ensemble, Servable
+from xclearn.parts.calibration import Calibration
+from xclearn.parts.encoder_settings import (
+    Bag,
+    Convolution,
+    Multilayer,
+    Transformer,
+    encoder_dim,
+    encoder_for,
+    encoder_parameters,
+    encoder_working,
+    make_encoder,
+)
+from xclearn.parts.encoders import DocumentEncoder, random_table
+from xclearn.parts.label_clusters import cluster_rows, label_vectors, membership, padded_rows
+from xclearn.parts.learned_edges import IndexedNetwork, LabelIndex, PairClassifier, random_edges
+from xclearn.parts.re_ranking import SparseRanking
+from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
+from xclearn.text import Pretrained, Sequences, WordPiece, Words
+from xclearn.training.algorithm import Algorithm, number
+from xclearn.training.indexed_stages import IndexedStages, Phase
+from xclearn.training.plan import Plan, StageCost
+from xclearn.training.prepare import Prepared, Size
+from xclearn.training.run import Run
+from xclearn.training.stage import Stage, Stopping
+
+_FEWEST = 1e-6  # of the matches of a cluster and a label, whose logarithm is taken
+
+
+@final
+@dataclass(kw_only=True)
+class Elias(Algorithm):
+    """A learnt index over clusters, and one classifier per label on what it finds."""
+
+    name: ClassVar[str] = "elias"
+
+    vectoriser: Words | WordPiece | Sequences | Pretrained = field(default_factory=Words)  # how texts become tokens
+    encoder: Bag | Multilayer | Convolution | Transformer | None = None  # auto: what fits the vectoriser
+    embedding_dim: Count | None = None  # length of document and label vectors; a transformer has its own
+    batch_size: Count | None = None  # documents per step
+    training: Literal["two_stages", "partition", "end_to_end"] = "two_stages"  # stage 1 alone; stage 2 from nothing
+    first_epochs: Count | None = None  # of stage 1
+    second_epochs: Count | None = None  # of stage 2
+    first: Phase = field(default_factory=Phase)  # how stage 1 is trained
+    second: Phase = field(default_factory=Phase)  # how stage 2 is trained
+    n_clusters: Count | None = None  # a power of two
+    beam: Count | None = None  # clusters explored for a document
+    edges_per_cluster: Count | None = None  # labels that a cluster may lead to
+    shortlist_size: Count | None = None  # labels scored for a document
+    cluster_scale: Rate = 10.0  # how many clusters may be certain at once
+    edge_scale: Rate | None = None  # how many edges of a cluster may be certain at once
+    edge_start: Literal["random", "matches"] = "matches"  # of edge weights: uniform in 0…1, or log of the matches
+    restart_labels: bool = False  # label rows start again in stage 2
+    most_clusters: Number = 0  # explored in training at most, drawn by their chances; 0: all
+    recluster_after: Number = 0  # epochs of a first stage 1 whose encoder clusters the labels anew; 0: none
+    label_optimiser: Literal["sgd", "adam"] = "sgd"  # adam is the authors' choice; set label_lr near 0.005 with it
+    weight_decay: Weight = 0.0  # of AdamW, on matrices
+    reduction: Literal["sum", "mean"] = "sum"  # of losses over labels; mean over the shortlist is the authors' choice
+    warm_up: Share = 0.1  # share of each stage in which learning rates rise
+    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels anew; auto: none
+    calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out; auto: none
+    n_members: Count = 1  # ensemble members, each with clusters of its own
+    stopping: Stopping | None = None  # end each stage on a held-out metric
+
+    def _auto(self, size: Size, device: str) -> dict[str, Any]:
+        gpu, n_labels = device == "cuda", size.n_labels
+        scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
+        in_cluster = 100 if gpu else 16
+        n_clusters = self.n_clusters or 2 ** max(0, math.ceil(math.log2(n_labels / in_cluster)))
+        return {
+            "encoder": encoder_for(self.vectoriser),
+            "embedding_dim": min(304 if gpu else 128, max(32, 2 * math.isqrt(n_labels))),
+            "batch_size": min(1024 if gpu else 256, max(16, size.n_documents // 50)),
+            "first_epochs": (20 if gpu else 10) * scale,
+            "second_epochs": (20 if gpu else 10) * scale,
+            "n_clusters": n_clusters,
+            "beam": min(n_clusters, 20 if gpu else 10),
+            "edges_per_cluster": min(n_labels, math.ceil(10 * n_labels / n_clusters)),
+            "shortlist_size": min(n_labels, 2000 if gpu else 500),
+            "edge_scale": n_labels / n_clusters,
+        }
+
+    def _plan(self, size: Size, device: str) -> Plan:
+        for name in ("edges_per_cluster", "shortlist_size", "n_clusters", "beam"):
+            limit = number(self.n_clusters) if name == "beam" else size.n_labels
+            if getattr(self, name) > limit:
+                allowed = f"up to {limit:,}, the number of {'clusters' if name == 'beam' else 'labels'}"
+                raise ConfigError("larger than there are", where=name, got=getattr(self, name), allowed=allowed)
+        epochs = {"first": number(self.first_epochs), "second": number(self.second_epochs)}
+        kept = {"partition": ["first"], "end_to_end": ["second"], "two_stages": ["first", "second"]}[self.training]
+        data = (4 if size.dense else 8) * size.n_feature_entries + 8 * size.n_relevant + 16 * size.n_documents
+        return Plan(
+            device=device, data=data, stages=tuple(self._cost(name, epochs[name], size, device) for name in kept)
+        )
+
+    def _cost(self, name: str, epochs: int, size: Size, device: str) -> StageCost:
+        assert self.encoder is not None
+        dim, gpu = encoder_dim(self.vectoriser, number(self.embedding_dim)), device == "cuda"
+        batch = getattr(self, name).batch_size or number(self.batch_size)
+        clusters, shortlist = number(self.n_clusters), number(self.shortlist_size)
+        slots = number(self.edges_per_cluster) if name == "second" else math.ceil(size.n_labels / clusters)
+        table = sum(encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim))
+        rows, edges = size.n_labels * (dim + 1), clusters * (slots + dim)
+        learnt = 4 * (table + rows + edges) + 8 * clusters * slots
+        paths = batch * (number(self.beam) + math.ceil(size.labels_per_document)) * slots
+        pairs = batch * min(shortlist, paths // batch)
+        distinct = -size.n_labels * math.expm1(-pairs / size.n_labels)  # labels of a batch, if all were as likely
+        tokens = batch * size.n_feature_entries / size.n_documents
+        # a GPU has dense gradients, and all paths at once; a CPU the rows of the batch and their gradients
+        step = 4 * (table + rows) + 120 * paths if gpu else math.ceil(4 * dim * (2 * distinct + tokens))
+        step += 64 * pairs + batch * encoder_working(self.encoder, self.vectoriser)
+        averaged = learnt if getattr(self, name).average_from < 1 else 0
+        return StageCost(
+            name=name,
+            parameters=learnt,
+            optimiser=8 * (table + edges + (rows if self.label_optimiser == "adam" else 0)),
+            working=step + averaged + (learnt if self.stopping else 0),
+            flops_per_epoch=6.0 * size.n_documents * dim * (clusters + 4 * pairs / batch),
+            epochs=epochs,
+            path=f"{name}: {shortlist:,} labels below {self.beam} of {clusters:,} clusters",
+        )
+
+    def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
+        stages = IndexedStages(
+            documents=feature_rows(data.features, run.device),
+            relevance=SparseRows.of(data.relevance, run.device),
+            beam=number(self.beam),
+            size=number(self.shortlist_size),
+            most_clusters=self.most_clusters,
+            batch_size=number(self.batch_size),
+            warm_up=self.warm_up,
+            label_optimiser=self.label_optimiser,
+            weight_decay=self.weight_decay,
+            reduction=self.reduction,
+        )
+        self.members_: list[IndexedNetwork] = []
+        for member in range(self.n_members):
+            network = yield from self._member(stages, data, run, member)
+            self.members_.append(network)
+
+    def _servable(self, data: Prepared) -> Servable | Ensemble:
+        served = [self._served_member(data, network) for network in self.members_]
+        return served[0] if len(served) == 1 else Ensemble(served)
+
+    def _member(
+        self, stages: IndexedStages, data: Prepared, run: Run, member: int
+    ) -> Generator[Stage, None, IndexedNetwork]:
+        """The stages of one ensemble member."""
+        if self.training == "end_to_end":
+            network = self._unguided(stages, data, run, member)
+        else:
+            network = self._partition(stages, data, run, member, None)
+            if self.recluster_after:
+                name, epochs = f"warm-{member}", self.recluster_after
+                yield from stages.stage(name, network, self.first, epochs, data, self.stopping)
+                network = self._partition(stages, data, run, member, network)
+            epochs = number(self.first_epochs)
+            yield from stages.stage(f"first-{member}", network, self.first, epochs, data, self.stopping)
+            if self.training == "partition":
+                return network
+            network = self._successor(stages, data, run, member, network)
+        epochs = number(self.second_epochs)
+        yield from stages.stage(f"second-{member}", network, self.second, epochs, data, self.stopping)
+        return network
+
+    def _partition(
+        self, stages: IndexedStages, data: Prepared, run: Run, member: int, before: IndexedNetwork | None
+    ) -> IndexedNetwork:
+        """Stage 1: every label in one cluster, by its documents' bags and by what a network before makes of them."""
+        n_clusters, seed = number(self.n_clusters), run.seed_of("clusters", member)
+
+        def cluster() -> np.ndarray:
+            vectors = self._bag_vectors(stages.relevance, data, run)
+            learnt = [] if before is None else [stages.label_vectors(before)]
+            return cluster_rows(torch.cat([vectors, *learnt], dim=1), n_clusters, seed)
+
+        clusters = run.keep(f"clusters-{member}", "by bag" if before is None else "learnt", cluster)
+        labels = padded_rows(membership(clusters, n_clusters))
+        return self._network(self._encoder(stages, data, run, member), labels, None, data, run)
+
+    def _successor(
+        self, stages: IndexedStages, data: Prepared, run: Run, member: int, before: IndexedNetwork
+    ) -> IndexedNetwork:
+        """Stage 2: goes on from stage 1, with edges where its clusters were matched with labels."""
+        n_edges = number(self.edges_per_cluster)
+        found = run.keep_all(f"edges-{member}", "", lambda: stages.matched_edges(before, data.relevance, n_edges))
+        weights = torch.rand(found["labels"].shape, generator=run.generator("edges", member))
+        if self.edge_start == "matches":
+            weights = torch.from_numpy(found["matches"]).clamp(min=_FEWEST).log()
+        network = self._network(before.encoder, found["labels"], weights, data, run)
+        network.index.clusters.load_state_dict(before.index.clusters.state_dict())
+        if not self.restart_labels:
+            network.classifier = before.classifier
+        return network
+
+    def _unguided(self, stages: IndexedStages, data: Prepared, run: Run, member: int) -> IndexedNetwork:
+        """Stage 2 from nothing: random edges of random weight."""
+        shape = number(self.n_clusters), number(self.edges_per_cluster)
+        labels = random_edges(shape, data.size.n_labels, run.seed_of("edges", member))
+        weights = torch.rand(shape, generator=run.generator("edges", member))
+        return self._network(self._encoder(stages, data, run, member), labels, weights, data, run)
+
+    def _encoder(self, stages: IndexedStages, data: Prepared, run: Run, member: int) -> DocumentEncoder:
+        assert self.encoder is not None
+        rows, generator = stages.documents, run.generator("encoder", member)
+        sparse = run.device.type == "cpu" and reads_tokens(rows)
+        dim = number(self.embedding_dim)
+        return make_encoder(self.encoder, self.vectoriser, data.vectoriser, dim, generator, sparse=sparse)
+
+    def _network(
+        self, encoder: DocumentEncoder, labels: np.ndarray, weights: torch.Tensor | None, data: Prepared, run: Run
+    ) -> IndexedNetwork:
+        """A network over these edges (C, E); without weights they are fixed."""
+        n_labels, scale = data.size.n_labels, float(self.edge_scale or 1)
+        scales = {"cluster_scale": self.cluster_scale, "edge_scale": scale}
+        with run.seeded("clusters"):
+            index = LabelIndex(encoder.dim, torch.from_numpy(labels), weights, n_labels=n_labels, **scales)
+        prior = -math.log(number(self.shortlist_size) + 1)
+        classifier = PairClassifier(n_labels, encoder.dim, prior, sparse=run.device.type == "cpu")
+        return IndexedNetwork(encoder, index, classifier).to(run.device)
+
+    def _bag_vectors(self, relevance: SparseRows, data: Prepared, run: Run) -> torch.Tensor:
+        """A random projection of the sum of each label's documents' bags, scaled to length one (L, D)."""
+        bags = SparseRows.of(bag_encoder(data.vectoriser, data.features).encode(data.features), run.device)
+        table = random_table(bags.n_columns, number(self.embedding_dim), run.generator("projection")).to(run.device)
+        return F.normalize(label_vectors(table.detach(), bags, relevance), dim=1)
+
+    def _served_member(self, data: Prepared, network: IndexedNetwork) -> Servable:
+        index = network.index.served("document", number(self.beam), number(self.shortlist_size))
+        encoders, scorers = {"document": network.encoder.served()}, [network.classifier.served("document")]
+        return Servable(data.vectoriser, encoders, index, scorers, Product())

@@ -1,0 +1,106 @@
+"""A linear classifier of each label over fixed vectors, trained against near documents only: Slice.
+
+From Jain et al., "Slice: Scalable Linear Extreme Classifiers Trained on 100 Million Labels for Related Searches" (WSDM
+2019). Documents list the labels whose centres are nearest; a label is trained against the documents that have it on
+their list. It trains on a CPU.
+
+What differs from the paper: vectors of texts are latent directions of their own TF-IDF rows instead of word vectors
+from elsewhere (features that come as dense vectors are taken as they are); the solver is dual coordinate descent on the
+squared hinge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, final
+
+import numpy as np
+import torch
+
+from xclearn.config import Count, Share
+from xclearn.inference.components import Bag, Layer, Relu
+from xclearn.inference.servable import Servable
+from xclearn.inference.shortlists import Mix
+from xclearn.parts.frozen import solved
+from xclearn.parts.linear import Solver
+from xclearn.parts.surrogates import word_vectors
+from xclearn.search.nearest import Method
+from xclearn.search.shortlists import Shortlister, label_centres
+from xclearn.text import WordPiece, Words
+from xclearn.training.algorithm import Algorithm, number
+from xclearn.training.plan import Plan, StageCost
+from xclearn.training.prepare import Prepared, Size
+from xclearn.training.run import Run
+from xclearn.training.scoring import best_fusion
+from xclearn.training.stage import Stage, Stopping
+
+_FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # to choose from
+_FUSION_WEIGHT = 0.9
+
+
+@final
+@dataclass(kw_only=True)
+class Slice(Algorithm):
+    """Linear classifiers over fixed vectors, trained on shortlists."""
+
+    name: ClassVar[str] = "slice"
+
+    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
+    embedding_dim: Count | None = None  # length of the vectors of texts
+    shortlist_size: Count = 300  # labels on a document's list, and scored when predicting
+    search: Method | None = None  # exact, or an index of faiss
+    epochs: Count = 20  # passes of the solver over its examples at most
+    fusion_weight: Share | None = None  # of classifiers beside the similarity to label centres
+    stopping: Stopping | None = None  # choose fusion_weight by this metric on held-out documents
+
+    def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002
+        dim = size.n_features if size.dense else min(300, size.n_features)
+        return {"embedding_dim": dim, "fusion_weight": None if self.stopping else _FUSION_WEIGHT}
+
+    def _plan(self, size: Size, device: str) -> Plan:
+        dim, listed = number(self.embedding_dim), min(self.shortlist_size, size.n_labels)
+        rows = 4 * size.n_labels * dim
+        cost = StageCost(
+            name="classifiers",
+            parameters=rows + 4 * size.n_features * dim,
+            optimiser=0,
+            working=3 * rows + 12 * size.n_documents * listed,
+            flops_per_epoch=Solver.operations(float(size.n_documents * listed * dim)),
+            epochs=1,
+            path=f"each of {size.n_labels:,} labels against documents that list it, on the CPU",
+        )
+        return Plan(device=device, data=4 * size.n_documents * dim + 8 * size.n_feature_entries, stages=(cost,))
+
+    def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
+        table = run.keep("vectors", "", lambda: self._table(data, run))
+        layers: list[Layer] = [] if data.size.dense else [Relu()]
+        self.encoder_ = Bag(table, layers)
+        vectors = self.encoder_.encode(data.features)
+        rows = torch.from_numpy(vectors)
+        self.centres_ = label_centres(rows, data.relevance, n_extra=0, head=1, seed=0)
+        said, size = partial(run.log, "search"), self.shortlist_size
+        shortlister = Shortlister(source="centroids", size=size, method=self.search, seed=0, said=said)
+        lists = run.keep("lists", "", lambda: shortlister.lists(rows, data.relevance, self.centres_))
+        seed = run.seed_of("classifiers")
+        self.scorer_ = solved("slice", "document", vectors, data.relevance, lists, seed, self.epochs)
+        if self.fusion_weight is None:
+            fusions = {weight: self._served(data, weight).fusion for weight in _FUSION_WEIGHTS}
+            self.fusion_weight = best_fusion(data, self.stopping, self._served(data, 1.0), fusions)
+        yield from ()  # a solver needs no stage
+
+    def _servable(self, data: Prepared) -> Servable:
+        assert self.fusion_weight is not None
+        return self._served(data, self.fusion_weight)
+
+    def _served(self, data: Prepared, weight: float) -> Servable:
+        candidates = self.centres_.served("document", self.shortlist_size)
+        mix = Mix([1.0], weight, by_row=False)
+        return Servable(data.vectoriser, {"document": self.encoder_}, candidates, [self.scorer_], mix)
+
+    def _table(self, data: Prepared, run: Run) -> np.ndarray:
+        """Token vectors (V, D); the identity where features are dense already."""
+        if data.size.dense:
+            return np.eye(data.size.n_features, number(self.embedding_dim), dtype=np.float32)
+        return word_vectors(data.features, number(self.embedding_dim), run.seed_of("vectors"))

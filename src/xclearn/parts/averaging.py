@@ -1,0 +1,58 @@
+"""A running mean of weights over the steps of a stage, and the weights exchanged for it.
+
+The mean stands in buffers, so a checkpoint of the module that holds it keeps it. Knows nothing about what the weights
+do, nor when a stage begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import final
+
+import torch
+from torch import nn
+
+
+@final
+class WeightAverage(nn.Module):
+    """The mean of some parameters as they were at every `every`-th step from `start` on."""
+
+    count: torch.Tensor
+
+    def __init__(self, weights: Sequence[nn.Parameter], start: int, every: int) -> None:
+        super().__init__()
+        self._weights, self._start, self._every = tuple(weights), start, every  # a tuple: they are not this module's
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        for i, weight in enumerate(weights):
+            self.register_buffer(f"mean_{i}", weight.detach().clone())
+
+    @torch.no_grad()
+    def see(self, step: int) -> None:
+        """Take in the weights at the beginning of a step."""
+        if step < self._start or (step - self._start) % self._every:
+            return
+        self.count += 1
+        for mean, weight in self._pairs():
+            mean.lerp_(weight, 1 / int(self.count))
+
+    @torch.no_grad()
+    def exchange(self) -> None:
+        """Weights and means change places; nothing happens before the first mean."""
+        if self.count:
+            for mean, weight in self._pairs():
+                kept = mean.clone()
+                mean.copy_(weight)
+                weight.copy_(kept)
+
+    @contextlib.contextmanager
+    def exchanged(self) -> Iterator[None]:
+        """The means in the place of the weights for a while."""
+        self.exchange()
+        try:
+            yield
+        finally:
+            self.exchange()
+
+    def _pairs(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return ((self.get_buffer(f"mean_{i}"), weight) for i, weight in enumerate(self._weights))

@@ -1,0 +1,133 @@
+"""How an encoder and one classifier a label are trained on a batch: against all labels, drawn ones, or shortlists.
+
+Knows nothing about stages, nor where shortlists come from.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from xclearn.parts.classifiers import Pairs, RowClassifier, row_width
+from xclearn.parts.encoders import DocumentEncoder
+from xclearn.parts.label_rows import LabelRows
+from xclearn.parts.losses import OutputLoss
+from xclearn.parts.row_update import RowAdam, RowSgd
+from xclearn.parts.rows import FeatureRows, SparseRows
+
+ROW_UPDATES = {"sgd": RowSgd, "adam": RowAdam}
+_MEASURE_EVERY = 16  # the exact loss costs a pass over all scores: a sample of steps is enough for the log
+_AT_ONCE = 1024  # documents encoded at a time outside training
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Negatives:
+    """Which labels beside the relevant ones a document is trained against; nothing set: all."""
+
+    shortlist: torch.Tensor | None = None  # (N, m) int32, −1 where there are fewer
+    drawn: int = 0  # labels drawn in each step: for each document with a shortlist, else for the whole batch
+    chance: torch.Tensor | None = None  # (L,) summed chance of the labels up to each; uniform when not set
+
+    def draw(self, n_labels: int, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+        """Random labels of this shape."""
+        if self.chance is None:
+            return torch.randint(n_labels, shape, generator=generator, device=generator.device)
+        places = torch.rand(shape, generator=generator, device=generator.device) * self.chance[-1]
+        return torch.searchsorted(self.chance, places).clamp(max=n_labels - 1)
+
+
+@final
+@dataclass(frozen=True)
+class RowTask:
+    """An encoder and a classifier of each output, and the documents they are trained on."""
+
+    encoder: nn.Module
+    classifier: RowClassifier
+    documents: FeatureRows
+    positives: SparseRows
+    negatives: Negatives
+
+    @property
+    def module(self) -> nn.ModuleDict:
+        return nn.ModuleDict({"encoder": self.encoder, "classifier": self.classifier})
+
+    def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:
+        """Mean loss of the documents `rows` (n,); NaN in most steps against all labels, as measuring is not free."""
+        vectors, positives = self.encoder(self.documents.take(rows)), self.positives.take(rows)
+        ask, n_labels = self.negatives, self.positives.n_columns
+        if ask.shortlist is not None:
+            random = ask.draw(n_labels, (len(rows), ask.drawn), generator)
+            listed = torch.cat([ask.shortlist[rows].long(), random], dim=1)
+            return self.classifier.shortlist_loss(vectors, Pairs.of(listed, positives))
+        if ask.drawn == 0:
+            return self.classifier.exact_loss(vectors, positives, measure=step % _MEASURE_EVERY == 0)
+        random = ask.draw(n_labels, (ask.drawn,), generator)
+        return self.classifier.sampled_loss(vectors, positives, torch.cat([positives.columns, random]).unique())
+
+    @torch.no_grad()
+    def best(self, documents: FeatureRows, rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The k best of all outputs for some documents: ids, logits (n, k)."""
+        return self.classifier.best(self.encoder(documents.take(rows)), k)
+
+    @torch.no_grad()
+    def best_of(self, shortlist: torch.Tensor | None, k: int) -> torch.Tensor:
+        """The k best outputs (N, k) int32 of every training document among its own `shortlist` (N, m), or all."""
+        parts = torch.arange(len(self.documents), device=self.positives.indptr.device).split(_AT_ONCE)
+        if shortlist is None:
+            return torch.cat([self.best(self.documents, rows, k)[0].int() for rows in parts])
+        return torch.cat([self._best_listed(rows, shortlist[rows], k) for rows in parts])
+
+    def _best_listed(self, rows: torch.Tensor, listed: torch.Tensor, k: int) -> torch.Tensor:
+        scores = self.classifier.logits(self.encoder(self.documents.take(rows)), listed.clamp(min=0).long())
+        scores = scores.masked_fill(listed < 0, -torch.inf)
+        return listed.gather(1, scores.topk(min(k, listed.shape[1]), dim=1).indices)
+
+
+@final
+@dataclass(frozen=True)
+class ProjectionTask:
+    """An encoder and a linear map from its vectors to given coordinates."""
+
+    encoder: DocumentEncoder
+    head: nn.Linear
+    documents: FeatureRows
+    targets: torch.Tensor  # (N, r)
+
+    @property
+    def module(self) -> nn.ModuleDict:
+        return nn.ModuleDict({"encoder": self.encoder, "head": self.head})
+
+    def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
+        """Mean squared distance of a coordinate."""
+        return F.mse_loss(self.head(self.encoder(self.documents.take(rows))), self.targets[rows])
+
+
+def row_classifier(
+    n_outputs: int, dim: int, lr: float, optimiser: str, loss: OutputLoss, device: torch.device
+) -> RowClassifier:
+    """Rows that start at zero, with every output near its base rate, or at the margin of the hinge."""
+    update = ROW_UPDATES[optimiser](n_outputs, row_width(dim), lr)
+    prior = -1.0 if loss == "squared_hinge" else -math.log(n_outputs + 1)
+    compute = torch.bfloat16 if device.type == "cuda" else torch.float32
+    return RowClassifier(LabelRows(0, n_outputs), dim, prior, update, compute, loss)
+
+
+@torch.no_grad()
+def encoded(encoder: nn.Module, documents: FeatureRows, device: torch.device) -> torch.Tensor:
+    """Vectors of all documents (N, D), without dropout."""
+    encoder.eval()
+    parts = torch.arange(len(documents), device=device).split(_AT_ONCE)
+    return torch.cat([encoder(documents.take(rows)) for rows in parts])
+
+
+def unigram_chance(label_counts: np.ndarray, power: float, device: torch.device) -> torch.Tensor:
+    """The summed chance (L,) of labels drawn by a power of how many documents they have."""
+    chance = torch.from_numpy(np.cumsum(np.asarray(label_counts, dtype=np.float64) ** power))
+    return (chance / chance[-1]).float().to(device)

@@ -1,0 +1,135 @@
+"""Easier tasks on which features are learnt first: fewer outputs than labels, or none at all.
+
+Outputs may be clusters of labels, the most frequent labels, or random buckets; other tasks are the coordinates of a
+low-rank form of relevance, and word vectors that are made without labels. Knows nothing about networks or training.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from xclearn.errors import ConfigError
+from xclearn.labels.graph import random_walk_graph, row_shares
+from xclearn.parts.label_clusters import cluster_relevance, cluster_rows, label_vectors, membership
+from xclearn.parts.rows import SparseRows, feature_rows
+
+Surrogate = Literal[
+    "clusters", "correlated_clusters", "selection", "hashing", "projection", "word_vectors", "none"
+]  # the task of Module I
+
+_STEPS, _RESTART, _NEIGHBOURS = 50, 0.2, 10  # of the random walk over labels, as published
+_PROJECTED = 128  # random directions in which label centroids are clustered
+
+
+def surrogate_targets(
+    kind: Surrogate,
+    n_outputs: int,
+    relevance: sp.csr_matrix,
+    bags: sp.csr_matrix | np.ndarray,
+    seed: int,
+    device: torch.device,
+) -> dict[str, np.ndarray]:
+    """What the task wants of each document: `values` (N, r), or where outputs are 1 as `indptr` and `indices`.
+
+    `bags` (N, V) say which labels have similar documents.
+    """
+    if kind == "projection":
+        return {"values": low_rank_targets(relevance, n_outputs, seed)}
+    if kind == "selection":
+        found = frequent_labels(relevance, n_outputs)
+    else:
+        group = _group_of_label(kind, n_outputs, relevance, bags, seed, device)
+        found = cluster_relevance(relevance, membership(group, n_outputs))
+    return {"indptr": found.indptr.astype(np.int64), "indices": found.indices.astype(np.int32)}
+
+
+def target_rows(arrays: dict[str, np.ndarray], n_outputs: int, device: torch.device) -> SparseRows:
+    """The device form of the targets that are outputs."""
+    ones = np.ones(len(arrays["indices"]), dtype=np.float32)
+    shape = (len(arrays["indptr"]) - 1, n_outputs)
+    return SparseRows.of(sp.csr_matrix((ones, arrays["indices"], arrays["indptr"]), shape), device)
+
+
+def _group_of_label(
+    kind: str,
+    n_groups: int,
+    relevance: sp.csr_matrix,
+    bags: sp.csr_matrix | np.ndarray,
+    seed: int,
+    device: torch.device,
+) -> np.ndarray:
+    """The bucket or cluster of each label, (L,) int32."""
+    n_labels = relevance.shape[1]
+    if kind == "hashing":
+        return np.random.default_rng(seed).integers(n_groups, size=n_labels, dtype=np.int32)
+    if n_groups > n_labels or n_groups & (n_groups - 1):
+        allowed = f"a power of two up to the {n_labels:,} labels"
+        raise ConfigError("no such number of clusters", where="n_clusters", got=n_groups, allowed=allowed)
+    centroids = _projected_centroids(bags, relevance, seed, device)
+    if kind == "correlated_clusters":
+        graph = random_walk_graph(relevance, steps=_STEPS, restart=_RESTART, top=_NEIGHBOURS, seed=seed)
+        smoothed = row_shares(graph) @ torch.nn.functional.normalize(centroids, dim=1).cpu().numpy()
+        centroids = torch.from_numpy(smoothed.astype(np.float32)).to(device)
+    return cluster_rows(centroids, n_groups, seed)
+
+
+def frequent_labels(relevance: sp.csr_matrix, n_outputs: int) -> sp.csr_matrix:
+    """Relevance of the labels with most documents alone (N, n)."""
+    if n_outputs > relevance.shape[1]:
+        allowed = f"up to the {relevance.shape[1]:,} labels"
+        raise ConfigError(
+            "more labels are asked for than there are", where="n_clusters", got=n_outputs, allowed=allowed
+        )
+    counts = np.bincount(relevance.indices, minlength=relevance.shape[1])
+    kept = np.sort(np.argsort(-counts, kind="stable")[:n_outputs])
+    chosen = sp.csr_matrix(relevance[:, kept])
+    chosen.sort_indices()
+    return chosen
+
+
+def low_rank_targets(relevance: sp.csr_matrix, rank: int, seed: int) -> np.ndarray:
+    """Coordinates (N, r) of each document's labels in the directions that hold most of relevance, of unit variance."""
+    from sklearn.utils.extmath import randomized_svd
+
+    left, _, _ = randomized_svd(relevance, min(rank, *relevance.shape), random_state=_small(seed))
+    return (left * np.sqrt(len(left))).astype(np.float32)
+
+
+def word_vectors(features: sp.csr_matrix | np.ndarray, dim: int, seed: int) -> np.ndarray:
+    """Token vectors (V, D) from the documents alone: latent directions, each with its opposite.
+
+    A ReLU after the sum of a text's vectors then loses nothing.
+    """
+    from sklearn.utils.extmath import randomized_svd
+
+    half = min(max(1, dim // 2), *features.shape)
+    _, _, right = randomized_svd(features, half, random_state=_small(seed))  # (half, V)
+    table = np.zeros((features.shape[1], dim), dtype=np.float32)
+    table[:, :half], table[:, half : 2 * half] = right.T, -right.T[:, : max(0, dim - half)]
+    return table
+
+
+def bags_of(features: sp.csr_matrix | np.ndarray, n_features: int) -> sp.csr_matrix | np.ndarray:
+    """Features (N, V) as they are, or counted from token sequences (N, T), −1 where there are fewer tokens."""
+    if sp.issparse(features) or features.dtype.kind != "i":
+        return features
+    rows, places = np.nonzero(features >= 0)
+    ones = np.ones(len(rows), dtype=np.float32)
+    return sp.csr_matrix((ones, (rows, features[rows, places])), shape=(len(features), n_features))
+
+
+def _projected_centroids(
+    bags: sp.csr_matrix | np.ndarray, relevance: sp.csr_matrix, seed: int, device: torch.device
+) -> torch.Tensor:
+    """The sum of each label's documents in random directions (L, 128)."""
+    table = torch.randn(bags.shape[1], _PROJECTED, generator=torch.Generator().manual_seed(seed)).to(device)
+    return label_vectors(table, feature_rows(bags, device), SparseRows.of(relevance, device))
+
+
+def _small(seed: int) -> int:
+    """Within what sklearn takes."""
+    return seed % (1 << 32)

@@ -1,0 +1,181 @@
+"""Stages that train a network through a label index: the loss of a batch, optimisers by group, averaged weights.
+
+Also what is asked of such a network over all of train: label vectors, and matches of clusters and labels. Knows nothing
+about which stages an algorithm has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from xclearn.config import Count, Rate, Share, Weight
+from xclearn.parts.averaging import WeightAverage
+from xclearn.parts.lazy_adam import LazyAdam
+from xclearn.parts.learned_edges import IndexedNetwork, edges_from_matches, path_losses
+from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
+from xclearn.training.prepare import Prepared
+from xclearn.training.scoring import held_out_score
+from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
+
+_AT_ONCE = 1024  # documents looked at at a time outside training
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """How one stage is trained."""
+
+    batch_size: Count | None = None  # documents per step; auto: the algorithm's
+    encoder_lr: Rate = 0.01  # peak learning rate of the encoder
+    cluster_lr: Rate = 0.03  # peak learning rate of the clusters
+    edge_lr: Rate = 0.05  # peak learning rate of the edges
+    label_lr: Rate = 0.1  # peak learning rate of the label rows, per document with SGD
+    shortlist_loss_weight: Weight = 1.0  # of −log ŷ of relevant labels
+    accumulation: Count = 1  # steps after which clusters, edges and label rows move
+    average_from: Share = 1.0  # share of the stage after which weights are averaged; 1 leaves it out
+    average_every: Count = 1  # steps between two weights of the average
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class IndexedStages:
+    """What the stages of one run have in common."""
+
+    documents: FeatureRows
+    relevance: SparseRows
+    beam: int  # clusters explored for a document
+    size: int  # labels scored for a document
+    most_clusters: int  # explored in training at most; 0: all
+    batch_size: int
+    warm_up: float
+    label_optimiser: Literal["sgd", "adam"]
+    weight_decay: float
+    reduction: Literal["sum", "mean"]
+
+    def stage(
+        self, name: str, network: IndexedNetwork, phase: Phase, epochs: int, data: Prepared, stopping: Stopping | None
+    ) -> Iterator[Stage]:
+        """One stage; after it the averaged weights are in their place."""
+        batch_size = phase.batch_size or self.batch_size
+        average = self._average(network, phase, epochs * math.ceil(len(self.documents) / batch_size))
+        moving, waiting = self._optimisers(network, phase, batch_size)
+
+        def loss(batch: Batch) -> torch.Tensor:
+            average.see(batch.step)
+            return self._loss(network, phase, batch)
+
+        yield Stage(
+            name=name,
+            module=nn.ModuleDict({"network": network, "average": average}),
+            loss=loss,
+            n_items=len(self.documents),
+            batch_size=batch_size,
+            epochs=epochs,
+            optimisers=[*moving, *waiting],
+            accumulation=[1] * len(moving) + [phase.accumulation] * len(waiting),
+            schedule=one_cycle(self.warm_up),
+            score=None if stopping is None else self._score(network, average, data, stopping),
+            patience=None if stopping is None else stopping.patience,
+        )
+        average.exchange()
+        network.eval()
+
+    def _loss(self, network: IndexedNetwork, phase: Phase, batch: Batch) -> torch.Tensor:
+        """Classification and, weighted, how well relevant labels are reached."""
+        positives, n = self.relevance.take(batch.rows), len(batch.rows)
+        most = (self.most_clusters, batch.generator) if self.most_clusters else None
+        paths, logits, reach = network(self.documents.take(batch.rows), self.beam, self.size, positives, most)
+        classification = path_losses(logits, reach, paths.target).sum() / n
+        shortlist = -reach[paths.target].sum() / n
+        if self.reduction == "mean":
+            most_positives = torch.bincount(positives.owner, minlength=n).max().clamp(min=1)
+            classification, shortlist = classification / self.size, shortlist / most_positives
+        return classification + phase.shortlist_loss_weight * shortlist
+
+    def _average(self, network: IndexedNetwork, phase: Phase, steps: int) -> WeightAverage:
+        """Of all weights but the edges', or of none."""
+        weights = [values for name, values in network.named_parameters() if name != "index.edges"]
+        start = round(phase.average_from * steps)
+        return WeightAverage(weights if start < steps else [], start, phase.average_every)
+
+    def _optimisers(
+        self, network: IndexedNetwork, phase: Phase, batch_size: int
+    ) -> tuple[list[torch.optim.Optimizer], list[torch.optim.Optimizer]]:
+        """Those that move at every step, of the encoder, and those that may wait."""
+        encoder, index, rows = network.encoder, network.index, list(network.classifier.parameters())
+        lazy = encoder.lazy_parameters()
+        moving = [self._adamw(_without(encoder.parameters(), lazy), phase.encoder_lr)]
+        moving += [LazyAdam(lazy, lr=phase.encoder_lr)] if lazy else []
+        waiting = [self._adamw(list(index.clusters.parameters()), phase.cluster_lr)]
+        waiting += [] if index.edges is None else [self._adamw([index.edges], phase.edge_lr)]
+        if self.label_optimiser == "sgd":
+            waiting.append(torch.optim.SGD(rows, lr=phase.label_lr * batch_size))
+        else:
+            sparse = network.classifier.sparse
+            waiting.append(LazyAdam(rows, lr=phase.label_lr) if sparse else self._adamw(rows, phase.label_lr))
+        return moving, waiting
+
+    def _adamw(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+        """Matrices decay; biases and gains do not."""
+        matrices = [values for values in parameters if values.ndim > 1 and values.shape[1] > 1]
+        groups = [(matrices, self.weight_decay), (_without(iter(parameters), matrices), 0.0)]
+        return torch.optim.AdamW([{"params": own, "weight_decay": decay} for own, decay in groups if own], lr=lr)
+
+    def _score(
+        self, network: IndexedNetwork, average: WeightAverage, data: Prepared, stopping: Stopping
+    ) -> Callable[[], float]:
+        """The held-out metric with the averaged weights."""
+        assert data.held_out_features is not None
+        device = self.relevance.indptr.device
+        held_out = feature_rows(data.held_out_features, device)
+
+        def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+            return network.best(held_out.take(rows.to(device)), len(rows), k, self.beam, self.size)
+
+        measured = held_out_score(data, stopping.metric, best)
+
+        def score() -> float:
+            with average.exchanged():
+                return measured()
+
+        return score
+
+    @torch.no_grad()
+    def label_vectors(self, network: IndexedNetwork) -> torch.Tensor:
+        """The sum of the unit vectors of each label's documents, scaled to length one (L, D)."""
+        sums = torch.zeros(self.relevance.n_columns, network.encoder.dim, device=self.relevance.indptr.device)
+        for rows in self._every_row():
+            relevant, vectors = self.relevance.take(rows), network.encoder(self.documents.take(rows))
+            sums.index_add_(0, relevant.columns, F.normalize(vectors, dim=1)[relevant.owner])
+        return F.normalize(sums, dim=1)
+
+    @torch.no_grad()
+    def matched_edges(self, network: IndexedNetwork, relevance: sp.csr_matrix, size: int) -> dict[str, np.ndarray]:
+        """The `size` labels that each cluster is matched with most on train, and how much: (C, size) each."""
+        found, chances = [], []
+        for rows in self._every_row():
+            scores = network.index.chances(network.encoder(self.documents.take(rows)))
+            clusters = network.index.beam(scores, self.beam)
+            found.append(clusters.cpu().numpy())
+            chances.append(scores.gather(1, clusters).clamp(max=0).exp().cpu().numpy())
+        columns = np.concatenate(found)  # (N, beam)
+        indptr, shape = np.arange(len(columns) + 1) * columns.shape[1], (len(columns), len(network.index.labels))
+        matches = sp.csr_matrix((np.concatenate(chances).ravel(), columns.ravel(), indptr), shape=shape)
+        labels, counts = edges_from_matches(relevance, matches, size)
+        return {"labels": labels, "matches": counts}
+
+    def _every_row(self) -> tuple[torch.Tensor, ...]:
+        return torch.arange(len(self.documents), device=self.relevance.indptr.device).split(_AT_ONCE)
+
+
+def _without(parameters: Iterator[nn.Parameter], others: Sequence[nn.Parameter]) -> list[nn.Parameter]:
+    return [each for each in parameters if not any(each is other for other in others)]

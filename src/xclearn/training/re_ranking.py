@@ -1,0 +1,103 @@
+"""A servable followed by a re-ranking: the ranker learnt from its answers on train, the calibration on a hold-out.
+
+Works on what any algorithm serves. Knows nothing about how it was trained.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+import numpy as np
+import scipy.sparse as sp
+
+from xclearn.errors import ConfigError
+from xclearn.inference.native import NativePredictor, native_predictor
+from xclearn.inference.re_ranking import ReRanking, SparseRanker, bag_encoder, ranker_features
+from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.sparse import SparseFeatures
+from xclearn.metrics.ranking import hits
+from xclearn.parts.calibration import Calibration, calibration_tree
+from xclearn.parts.linear import Solver, matrix_of
+from xclearn.parts.re_ranking import SparseRanking, ranking_problems
+from xclearn.training.prepare import Features, Prepared
+from xclearn.training.run import Run
+from xclearn.training.stage import Stopping
+
+_BAG = "bag"  # the encoder that is added
+
+
+def require_hold_out(calibration: Calibration | None, stopping: Stopping | None) -> None:
+    """Refuse a calibration without documents to learn it on."""
+    if calibration is not None and stopping is None:
+        todo = "Set stopping too: its hold-out is what the tree learns on."
+        raise ConfigError("calibration needs held-out documents", where="calibration", todo=todo)
+
+
+def re_ranked(
+    servable: Servable | Ensemble,
+    data: Prepared,
+    run: Run,
+    ranking: SparseRanking | None,
+    calibration: Calibration | None,
+) -> Servable | Ensemble:
+    """The servable, or each member of an ensemble, followed by a re-ranking; itself where none is asked for."""
+    if ranking is None and calibration is None:
+        return servable
+    if isinstance(servable, Ensemble):
+        members = enumerate(servable.members)
+        return Ensemble([_member(each, data, run, f"ranker-{i}", ranking, calibration) for i, each in members])
+    return _member(servable, data, run, "ranker-0", ranking, calibration)
+
+
+def _member(
+    servable: Servable,
+    data: Prepared,
+    run: Run,
+    name: str,
+    ranking: SparseRanking | None,
+    calibration: Calibration | None,
+) -> Servable:
+    step = ReRanking(min(servable.n_labels, (ranking or SparseRanking()).depth), None, None)
+    if ranking is not None:
+        shortlist = _shortlist(servable, data.features, step.depth)
+        bag = bag_encoder(data.vectoriser, data.features)
+        servable = dataclasses.replace(servable, encoders={**servable.encoders, _BAG: bag})
+        step = dataclasses.replace(step, ranker=_ranker(servable, shortlist, data, run, name, ranking))
+    if calibration is not None:
+        step = _calibrated(servable, step, data, calibration)
+    return dataclasses.replace(servable, steps=[*servable.steps, step])
+
+
+def _shortlist(servable: Servable, features: Features, k: int) -> np.ndarray:
+    """The k best labels of each document (N, k), −1 where there are fewer."""
+    fast = native_predictor(servable)
+    return (fast if isinstance(fast, NativePredictor) else servable).rank(features, k).ids
+
+
+def _ranker(
+    servable: Servable, shortlist: np.ndarray, data: Prepared, run: Run, name: str, settings: SparseRanking
+) -> SparseRanker:
+    vector = servable.scorers[0].vector
+    vector = "" if isinstance(servable.encoders[vector], SparseFeatures) else vector  # the bag itself
+    vectors = servable.encoders[vector].encode(data.features) if vector else None
+    features = ranker_features(servable.encoders[_BAG].encode(data.features), vectors)
+    solver = Solver("squared_hinge", settings.cost, settings.passes, settings.threshold, run.seed_of(name))
+    parts = []
+    for number, problems in enumerate(ranking_problems(shortlist, data.relevance)):
+        arrays = run.keep_all(f"{name}-{number}", "", partial(solver.train, features, problems))
+        parts.append((matrix_of(arrays, features.shape[1]), arrays["bias"]))
+    weights, biases = zip(*parts, strict=True)
+    return SparseRanker.of(_BAG, vector, sp.vstack(weights, format="csr"), np.concatenate(biases))
+
+
+def _calibrated(servable: Servable, step: ReRanking, data: Prepared, settings: Calibration) -> ReRanking:
+    """The step with a tree learnt on the held-out documents."""
+    assert data.held_out is not None
+    features = data.held_out_features
+    before = servable.rank(features, step.depth, data.held_out.filter_pairs)
+    vectors = {name: encoder.encode(features) for name, encoder in servable.encoders.items()}
+    _, now = step(vectors, *before)
+    relevant = hits(before.ids, data.held_out.relevance)
+    tree = calibration_tree(settings, before.ids, now, before.scores, relevant, data.label_counts)
+    return dataclasses.replace(step, calibration=tree)

@@ -1,0 +1,52 @@
+"""A hold-out of train on which an algorithm chooses its own settings: nothing of it is seen in the trial.
+
+Knows nothing about which settings are chosen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from xclearn.data.dataset import Split
+from xclearn.inference.graph import Game, Graph
+from xclearn.parts.game import DEPTH
+from xclearn.parts.rows import feature_rows
+from xclearn.parts.text_training import TextTask
+from xclearn.training.prepare import Prepared
+from xclearn.training.run import Run
+from xclearn.training.scoring import held_out_score
+
+HELD_OUT, MOST_HELD_OUT = 0.05, 5_000  # documents of the hold-out: a share of train, and at most so many
+
+
+def parted(data: Prepared, run: Run) -> Prepared:
+    """Train without some documents, and these as its hold-out."""
+    n_documents = data.relevance.shape[0]
+    order = torch.randperm(n_documents, generator=run.generator("trial")).numpy()
+    out, kept = np.split(order, [min(MOST_HELD_OUT, max(1, int(HELD_OUT * n_documents)))])
+    return dataclasses.replace(
+        data,
+        features=data.features[kept],
+        relevance=data.relevance[kept],
+        held_out=Split(data.features[out], data.relevance[out]),
+        held_out_features=data.features[out],
+    )
+
+
+def score_with_game(task: TextTask, data: Prepared, graph: Graph, share: float, metric: str, run: Run) -> float:
+    """The metric on the hold-out when this share of the scores of the best labels is passed on over the graph."""
+    assert data.held_out_features is not None
+    documents = feature_rows(data.held_out_features, run.device)
+
+    def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        ids, logits = task.best(documents, rows.to(run.device), max(k, DEPTH))
+        if share == 0:
+            return ids[:, :k], logits[:, :k]
+        game = Game(graph, share, DEPTH)
+        found, scores = game(ids.cpu().numpy(), logits.float().sigmoid().cpu().numpy())
+        return torch.from_numpy(found[:, :k]), torch.from_numpy(scores[:, :k])
+
+    return held_out_score(data, metric, best)()

@@ -1,0 +1,54 @@
+"""The short cut past the routing: what it asks, what it passes on, and what becomes of an error."""
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from xclearn.errors import DataError
+from xclearn.serving.gate import ShortCut
+
+
+async def handler(request: Request) -> Response:
+    error = {"mistake": DataError("no text", where="text"), "defect": KeyError("defect")}.get(request.url.query)
+    if error:
+        raise error
+    return PlainTextResponse("from the handler")
+
+
+def ask(method: str, path: str, query: str = "") -> list[Any]:
+    """Status and content of what is sent, and then the error that is raised, if any."""
+    scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": []}
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("status") or message["body"])
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    app = ShortCut(PlainTextResponse("from the application"), "POST", "/short", handler)
+    try:
+        asyncio.run(app({**scope, "server": ("here", 80)}, receive, send))
+    except KeyError as error:
+        sent.append(error)
+    return sent
+
+
+def test_one_path_and_method_is_asked_of_the_handler_and_the_rest_of_the_application() -> None:
+    assert ask("POST", "/short") == [200, b"from the handler"]
+    for method, path in (("GET", "/short"), ("POST", "/short/"), ("POST", "/other")):
+        assert ask(method, path) == [200, b"from the application"]
+
+
+def test_a_mistake_of_the_client_is_told() -> None:
+    status, body = ask("POST", "/short", "mistake")
+    assert (status, json.loads(body)) == (422, {"error": "text: no text."})
+
+
+def test_a_defect_is_answered_and_still_raised_for_the_log() -> None:
+    status, body, error = ask("POST", "/short", "defect")
+    assert (status, json.loads(body)) == (500, {"error": "the server failed. Its log says why."})
+    assert isinstance(error, KeyError)

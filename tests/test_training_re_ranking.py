@@ -1,0 +1,74 @@
+"""Any algorithm's best labels ranked anew and calibrated."""
+
+import pytest
+from planted import planted, relevant_first
+
+from xclearn import algorithms, config
+from xclearn.data import Dataset
+from xclearn.errors import ConfigError
+from xclearn.inference import evaluate, load
+from xclearn.training.algorithm import Algorithm
+
+# Each so short that the model itself ranks badly.
+SHORT = {
+    "one_vs_all": {"epochs": 3},
+    "decaf": {"surrogate_epochs": 1, "ranker_epochs": 1, "label_text": False},
+    "astec": {"surrogate_epochs": 2, "extreme_epochs": 1, "reranker_epochs": 0},
+    "elias": {"first_epochs": 2, "second_epochs": 1},
+}
+RANKED = {"sparse_ranker": {"depth": 60}}
+HELD_OUT = {"patience": 3, "hold_out": 0.1}
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return planted()
+
+
+def make(name: str, **settings: object) -> Algorithm:
+    return config.build(algorithms.find(name), SHORT[name] | settings, name)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_ranker_mends_what_short_training_left(name, data, tmp_path):
+    documents = data.split("test").documents
+    plain, ranked = (make(name, **more).fit(data, device="cpu") for more in ({}, RANKED))
+    before, after = (relevant_first(data, fitted.predict(documents, 1).ids) for fitted in (plain, ranked))
+    print(f"{name}: right first label {before:.2f}, ranked {after:.2f}")
+    assert after > max(0.75, before)
+    ranked.save(tmp_path / "model")
+    answers = ranked.predict(documents, 5)
+    again = load(tmp_path / "model").predict(documents, 5)
+    assert (again.ids == answers.ids).all()
+
+
+def test_a_tree_brings_scores_nearer_to_the_share_that_is_right(data):
+    """Over the first labels of test: the mean score against how often they are right."""
+    gaps = []
+    for more in ({}, {"calibration": {"weight": 1.0}}):
+        fitted = make("one_vs_all", epochs=6, stopping=HELD_OUT, **more).fit(data, device="cpu")
+        answers = fitted.predict(data.split("test").documents, 1)
+        gaps.append(abs(float(answers.scores.mean()) - relevant_first(data, answers.ids)))
+    print(f"gaps {gaps}")
+    assert gaps[1] < 0.15 < gaps[0]
+
+
+def test_members_of_an_ensemble_are_ranked_each(data):
+    fitted = make("decaf", n_members=2, **RANKED).fit(data, device="cpu")
+    first, second = (member.steps[0].ranker for member in fitted.model.servable.members)
+    assert first.weights.tobytes() != second.weights.tobytes()
+    assert evaluate(fitted, data).values["P@1"] > 70
+
+
+def test_a_resumed_run_ranks_the_same(data, tmp_path):
+    whole = make("one_vs_all", **RANKED).fit(data, device="cpu", checkpoint=tmp_path / "c")
+    assert len(list((tmp_path / "c").glob("keep-ranker-0-0-*"))) == 1
+    resumed = make("one_vs_all", **RANKED).fit(data, device="cpu", checkpoint=tmp_path / "c", resume=True)
+    rankers = [fitted.model.servable.steps[0].ranker for fitted in (whole, resumed)]
+    assert rankers[0].weights.tobytes() == rankers[1].weights.tobytes()
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_calibration_without_a_hold_out_is_refused(name, data):
+    with pytest.raises(ConfigError, match=r"calibration needs held-out documents\. Set stopping too"):
+        make(name, calibration={}).fit(data, device="cpu")

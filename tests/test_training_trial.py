@@ -1,0 +1,61 @@
+"""The hold-out of a trial: disjoint, whole, the same for a seed; and the score with scores passed over a graph."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from planted import planted
+
+from xclearn.inference.graph import Graph
+from xclearn.parts.rows import SparseRows, feature_rows
+from xclearn.parts.text_network import OutputTexts, TextNetwork
+from xclearn.parts.text_training import TextTask
+from xclearn.text import Words
+from xclearn.training.checkpoint import Checkpoint
+from xclearn.training.prepare import prepare
+from xclearn.training.run import Run
+from xclearn.training.trial import HELD_OUT, parted, score_with_game
+
+CPU = torch.device("cpu")
+
+
+def run_of(seed: int = 0) -> Run:
+    return Run(CPU, seed, Checkpoint(None), lambda _: None)
+
+
+def rows_of(features) -> list[bytes]:
+    return sorted(row.tobytes() for row in features.toarray())
+
+
+@pytest.mark.parametrize("kind", ["texts", "dense"])
+def test_a_part_and_its_hold_out_are_train_once(kind):
+    data = prepare(planted(kind), Words(), None, 0)
+    part = parted(data, run_of())
+    n_out = int(HELD_OUT * data.relevance.shape[0])
+    assert (len(part.held_out), part.relevance.shape[0]) == (n_out, data.relevance.shape[0] - n_out)
+    both = sp.vstack([sp.csr_matrix(part.features), sp.csr_matrix(part.held_out_features)])
+    assert rows_of(both) == rows_of(sp.csr_matrix(data.features))
+    assert part.relevance.nnz + part.held_out.relevance.nnz == data.relevance.nnz
+    again, other = parted(data, run_of()), parted(data, run_of(1))
+    assert (again.held_out.relevance != part.held_out.relevance).nnz == 0
+    assert (other.held_out.relevance != part.held_out.relevance).nnz > 0
+
+
+def test_a_graph_that_leads_to_the_right_labels_scores_and_one_that_leads_away_does_not():
+    """Label texts are those of the next label: without the graph every answer is wrong by one."""
+    data = parted(prepare(planted("sparse", n_labels=12), Words(), None, 0), run_of())
+    shifted = sp.csr_matrix(np.roll(data.label_features.toarray(), -1, axis=0))
+    texts = OutputTexts(SparseRows.of(shifted, CPU))
+    network = TextNetwork(
+        torch.eye(data.features.shape[1]), texts, dropout=0.0, spectral=False, use_text=True, refinement=None,
+        sparse=False,
+    ).eval()  # fmt: skip
+    task = TextTask(network, feature_rows(data.features, CPU), SparseRows.of(data.relevance, CPU), 0.0, torch.float32)
+    right, away = (Graph.of(sp.csr_matrix(np.roll(np.eye(12, dtype=np.float32), by, axis=1))) for by in (1, 2))
+    plain, passed, lost = (
+        score_with_game(task, data, graph, share, "P@1", run_of())
+        for graph, share in ((right, 0.0), (right, 1.0), (away, 1.0))
+    )
+    print(f"without {plain:.0f}, over the graph {passed:.0f}, over another {lost:.0f}")
+    assert passed == 100
+    assert max(plain, lost) < 50
