@@ -1,9 +1,10 @@
-# setup · demo · test · test-slow · lint · bench · docs. Every target sets up what it needs; nothing is installed outside .venv.
+# setup · demo · test · test-slow · lint · bench · bench-serve · docs. Every target sets up what it needs; nothing is
+# installed outside .venv, and the peers of bench-serve outside .bench.
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
 
-.PHONY: setup demo test test-slow lint bench docs
+.PHONY: setup demo test test-slow lint bench bench-serve docs
 
 setup: .venv/setup.stamp
 
@@ -12,7 +13,7 @@ setup: .venv/setup.stamp
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "xclearn needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt scikit-build-core nanobind ninja
-	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[serve,test,dev,docs]'
+	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[ann,serve,transformer,test,dev,docs]'
 	touch $@
 
 demo: setup
@@ -31,7 +32,27 @@ test-slow: setup  # what takes minutes: the whole demo
 	$(BIN)/python -m pytest -m slow
 
 bench: setup
-	$(BIN)/python benchmarks/speed/kernels.py
+	$(BIN)/python -m benchmarks.speed.kernels
+
+# Peers have needs of their own, PECOS even an older NumPy: an environment each. They are trained first, a quarter of an hour.
+BENCH := .bench
+PECOS := --peer pecos=$(BENCH)/pecos/bin/python
+PEERS := $(PECOS) --peer pecos_sklearn=$(BENCH)/pecos/bin/python --peer omikuji=$(BENCH)/peers/bin/python \
+	--peer fasttext=$(BENCH)/peers/bin/python
+
+bench-serve: setup $(BENCH)/setup.stamp
+	$(BIN)/python -m benchmarks.speed.serve fit $(PEERS)
+	$(BIN)/python -m benchmarks.speed.serve wordnet $(PEERS)
+	$(BIN)/python -m benchmarks.speed.serve synthetic --labels 131072 1310720 10485760 $(PECOS)
+	$(BIN)/python -m benchmarks.speed.serve_http
+	$(BIN)/python -m benchmarks.speed.serve_pareto
+
+$(BENCH)/setup.stamp:
+	$(PYTHON) -m venv $(BENCH)/pecos
+	$(BENCH)/pecos/bin/python -m pip install -q torch==2.13.0 libpecos==1.2.8 'numpy<2' 'scipy<1.14' scikit-learn
+	$(PYTHON) -m venv $(BENCH)/peers
+	$(BENCH)/peers/bin/python -m pip install -q omikuji==0.5.2 fasttext-wheel==0.9.2 milksnake numpy scipy scikit-learn
+	touch $@
 
 docs: setup
 	$(BIN)/mkdocs build --strict

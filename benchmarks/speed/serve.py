@@ -1,13 +1,14 @@
 """One text to its ten label names, and many texts a second: our forms, the peers and the memory's speed, in one run.
 
-    python -m benchmarks.speed.serve wordnet --work FOLDER --model MODEL --peer pecos=PYTHON --peer omikuji=PYTHON
-    python -m benchmarks.speed.serve synthetic --work FOLDER --labels 131072 1310720
-    python -m benchmarks.speed.serve pareto --work FOLDER --model MODEL --plot docs/images/serve_pareto.svg
+    python -m benchmarks.speed.serve fit --peer pecos=PYTHON --peer omikuji=PYTHON --peer fasttext=PYTHON
+    python -m benchmarks.speed.serve wordnet --peer pecos=PYTHON --peer omikuji=PYTHON --peer fasttext=PYTHON
+    python -m benchmarks.speed.serve synthetic --labels 131072 1310720 10485760
 
-`wordnet` exports a trained model (without --model it trains one first, minutes), trains each peer under its own
-interpreter (serve_peers.py), and asks all of them in turns, block by block, so that whatever else the machine does hits
-all alike; figures are medians over the blocks. `synthetic` writes models of random rows, memory-mapped like any other.
-`pareto` measures every form on the hold-out. Rows go to results/serve.csv and results/serve_pareto.csv.
+`fit` trains our model and each peer, under its own interpreter (serve_peers.py), on the bundled set; it takes a quarter
+of an hour. `wordnet` exports our model and asks all of them in turns, block by block, so that whatever else the machine
+does hits all alike; figures are medians over the blocks. `synthetic` writes models of random rows, memory-mapped like
+any other, and asks them in turns too; with --peer, those peers are trained on texts of the first size and asked beside
+it. Rows go to results/serve.csv. Everything else stays in --work, by default .bench.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from xclearn.text.weighting import Weighting
 K, DIM, TOKENS = 10, 300, 100_000
 ROUNDS, BLOCK, BATCH = 15, 100, 2000  # turns; texts of a turn asked one by one, and all at once
 WORDNET = "wordnet-related"
+PEERS = Path(__file__).with_name("serve_peers.py")
 
 
 class Block(NamedTuple):
@@ -88,11 +90,9 @@ class Peer(System):
 
     @classmethod
     def start(cls, name: str, python: str, folder: Path) -> Peer:
-        script = [python, str(Path(__file__).with_name("serve_peers.py"))]
-        quiet: dict[str, Any] = {"stderr": subprocess.DEVNULL, "text": True}
-        subprocess.run([*script, "fit", name, str(folder)], check=True, stdout=subprocess.DEVNULL, **quiet)
-        serve = [*script, "serve", name, str(folder)]
-        process = subprocess.Popen(serve, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **quiet)
+        serve = [python, str(PEERS), "serve", name, str(folder)]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(serve, text=True, **pipes)
         peer = cls(name, process)
         peer._answer()  # ready
         return peer
@@ -138,30 +138,51 @@ def _summary(blocks: list[Block], cpu_us: list[float]) -> dict[str, Any]:
     }
 
 
+def fit(arguments: argparse.Namespace) -> None:
+    """Our model and the peers', on the bundled set."""
+    from xclearn.algorithms.one_vs_all import OneVsAll
+
+    data = load_dataset(WORDNET)
+    OneVsAll(embedding_dim=DIM).fit(data, device="cpu").save(arguments.work / "model", replace=True)
+    labels = [row.indices.tolist() for row in data.train.relevance]
+    fit_peers(arguments, "wordnet-peers", data.train.documents, labels, data.labels.names)
+
+
+def fit_peers(arguments: argparse.Namespace, name: str, texts: Any, labels: Any, names: Sequence[str]) -> None:
+    """Write texts and their labels to a folder, train every peer there."""
+    folder = arguments.work / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "train.jsonl").open("w", encoding="utf-8") as stream:
+        for text, own in zip(texts, labels, strict=True):
+            stream.write(json.dumps({"text": text, "labels": own}) + "\n")
+    (folder / "names.json").write_text(json.dumps(list(names)), encoding="utf-8")
+    for peer, python in arguments.peer:
+        subprocess.run([python, str(PEERS), "fit", peer, str(folder)], check=True, capture_output=True)
+
+
 def wordnet(arguments: argparse.Namespace) -> None:
     """Our forms and the peers on the bundled set."""
-    data = load_dataset(WORDNET)
-    model = load_model(arguments.model or _trained(arguments.work / "model", data))
+    data, model = load_dataset(WORDNET), load_model(arguments.work / "model")
     exporter, held_out = Exporter(model, data), HoldOut.of(model, data)
-    points = [held_out.measure(form, exporter.export(form)) for form in Choice().forms(model.servable)]
-    form = Choice().pick(points).form
-    save_model(exporter.export(form), arguments.work / "exported", replace=True)
+    chosen = Choice().pick([held_out.measure(form, exporter.export(form)) for form in Choice().forms(model.servable)])
+    save_model(exporter.export(chosen.form), arguments.work / "exported", replace=True)
     predictor, load_ms = _loaded(arguments.work / "exported")
     systems: list[System] = [
-        Ours(f"xclearn {form}", predictor),
+        Ours(f"xclearn {chosen.form}", predictor),
         Ours("xclearn int8, every label", Predictor(exporter.export(Form("int8", 0)), n_threads=1)),
         Ours("xclearn as trained", Predictor(model, n_threads=1)),
-    ]
-    folder = _peer_data(data, arguments.work / "peers")
-    systems += [
-        Peer.start(name, python, folder) for name, _, python in (each.partition("=") for each in arguments.peer)
+        *(Peer.start(name, python, arguments.work / "wordnet-peers") for name, python in arguments.peer),
     ]
     texts = [str(text) for text in data.split("test").documents]
     found = in_turns(systems, texts)
     touched = bytes_touched(predictor, texts[:BLOCK])
+    lost = {f"lost_{name}": round(chosen.lost[name], 3) for name in ("P@1", "PSP@5")}  # on the hold-out
     for name, figures in found.items():
-        ours = {"load_ms": load_ms, **_roofline(touched, figures["p50_us"])} if name == systems[0].name else {}
-        _record({"set": WORDNET, "labels": data.n_labels, "system": name, **_accuracy(figures, data), **ours})
+        first = name == systems[0].name
+        ours = {"load_ms": load_ms, **lost, **_roofline(touched, figures["p50_us"])} if first else {}
+        record_row(
+            "serve", {"set": WORDNET, "labels": data.n_labels, "system": name, **_accuracy(figures, data), **ours}
+        )
 
 
 def _accuracy(figures: dict[str, Any], data: Dataset) -> dict[str, Any]:
@@ -175,47 +196,41 @@ def _accuracy(figures: dict[str, Any], data: Dataset) -> dict[str, Any]:
     return {**figures, "P@1": round(100 * right / len(names), 2), "texts": len(names)}
 
 
-def _trained(out: Path, data: Dataset) -> Path:
-    from xclearn.algorithms.one_vs_all import OneVsAll
-
-    OneVsAll(embedding_dim=DIM).fit(data, device="cpu").save(out, replace=True)
-    return out
-
-
-def _peer_data(data: Dataset, folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "train.jsonl").open("w", encoding="utf-8") as stream:
-        for text, row in zip(data.train.documents, data.train.relevance, strict=True):
-            stream.write(json.dumps({"text": text, "labels": row.indices.tolist()}) + "\n")
-    (folder / "names.json").write_text(json.dumps(list(data.labels.names)), encoding="utf-8")
-    return folder
-
-
 def synthetic(arguments: argparse.Namespace) -> None:
-    """int8 models of random rows, of several sizes, asked in turns."""
-    systems, texts = [], []
+    """int8 models of random rows, of several sizes, asked in turns; peers beside the first size."""
+    systems: list[tuple[int, float | None, System]] = []
+    texts: dict[int, list[str]] = {}
     for n_labels in arguments.labels:
         folder = arguments.work / f"synthetic-{n_labels}"
-        texts.append(write_synthetic(n_labels, arguments.shortlist, folder))
-        predictor, load_ms = _loaded(folder)
-        systems.append((n_labels, load_ms, Ours(f"xclearn int8, breadth {arguments.shortlist}", predictor)))
-    found: list[dict[str, list[Any]]] = [{"blocks": [], "cpu_us": []} for _ in systems]
+        texts[n_labels] = write_synthetic(n_labels, arguments.shortlist, folder)
+        predictor, milliseconds = _loaded(folder)
+        systems.append((n_labels, milliseconds, Ours(f"xclearn int8, breadth {arguments.shortlist}", predictor)))
+    if arguments.peer:
+        first = arguments.labels[0]
+        own = _label_tokens(np.random.default_rng(0), first)
+        trained = [*_texts(own, np.random.default_rng(1)), *_texts(own[:, ::-1], np.random.default_rng(2))]
+        fit_peers(arguments, "synthetic-peers", trained, [[i % first] for i in range(2 * first)], _names(first))
+        peers = [Peer.start(name, python, arguments.work / "synthetic-peers") for name, python in arguments.peer]
+        systems += [(first, None, peer) for peer in peers]
+    found: list[tuple[list[Block], list[float]]] = [([], []) for _ in systems]
     for turn in range(ROUNDS):
-        for (_, _, ours), own, figures in zip(systems, texts, found, strict=True):
-            figures["blocks"].append(ours.ask(own[turn * BLOCK : (turn + 1) * BLOCK]))
-            figures["cpu_us"].append(ours.cpu_us_at_once(own[:BATCH]))
-    for (n_labels, load_ms, ours), own, figures in zip(systems, texts, found, strict=True):
-        summary = _summary(figures["blocks"], figures["cpu_us"])
+        for (n_labels, _, system), (blocks, cpu_us) in zip(systems, found, strict=True):
+            blocks.append(system.ask(texts[n_labels][turn * BLOCK : (turn + 1) * BLOCK]))
+            cpu_us.append(system.cpu_us_at_once(texts[n_labels]))
+    for (n_labels, load_ms, system), (blocks, cpu_us) in zip(systems, found, strict=True):
+        summary = _summary(blocks, cpu_us)
         right = np.mean([names[:1] == [f"label {row}"] for row, names in enumerate(summary.pop("names"))])
-        roofline = _roofline(bytes_touched(ours.predictor, own[:BLOCK]), summary["p50_us"])
-        row = {"set": "synthetic", "labels": n_labels, "system": ours.name, **summary, "P@1": round(100 * right, 2)}
-        _record({**row, "load_ms": load_ms, **roofline})
+        row = {"set": "synthetic", "labels": n_labels, "system": system.name, **summary, "P@1": round(100 * right, 2)}
+        if isinstance(system, Ours):
+            touched = bytes_touched(system.predictor, texts[n_labels][:BLOCK])
+            row |= {"load_ms": load_ms, **_roofline(touched, summary["p50_us"])}
+        record_row("serve", row)
 
 
 def write_synthetic(n_labels: int, shortlist: int, folder: Path) -> list[str]:
     """A model whose labels have six tokens each, and texts: text i holds four tokens of label i and four others."""
     rng = np.random.default_rng(0)
-    own = _zipf(rng, n_labels * 6).reshape(-1, 6)  # (L, 6)
+    own = _label_tokens(rng, n_labels)
     idf = np.log(1 + n_labels / (1 + np.bincount(own.ravel(), minlength=TOKENS))) + 1
     embeddings = rng.standard_normal((TOKENS, DIM), dtype=np.float32) / np.float32(DIM**0.5)
     rows = _label_rows(own, idf.astype(np.float32), embeddings)
@@ -227,9 +242,22 @@ def write_synthetic(n_labels: int, shortlist: int, folder: Path) -> list[str]:
         [RowClassifier("document", rows, np.empty(0, np.int32))],
         Sigmoid(),
     )
-    save_model(Model(servable, LabelSet([f"label {i}" for i in range(n_labels)]), {}), folder, replace=True)
-    texts = np.hstack([own[:BATCH, :4], _zipf(rng, BATCH * 4).reshape(-1, 4)])
-    return [" ".join(f"t{token}" for token in row) for row in texts]
+    save_model(Model(servable, LabelSet(_names(n_labels)), {}), folder, replace=True)
+    return _texts(own[:BATCH], rng)
+
+
+def _label_tokens(rng: np.random.Generator, n_labels: int) -> np.ndarray:
+    return _zipf(rng, n_labels * 6).reshape(-1, 6)  # (L, 6)
+
+
+def _names(n_labels: int) -> list[str]:
+    return [f"label {i}" for i in range(n_labels)]
+
+
+def _texts(own: np.ndarray, rng: np.random.Generator) -> list[str]:
+    """A text for each row: four of its tokens and four others."""
+    tokens = np.hstack([own[:, :4], _zipf(rng, len(own) * 4).reshape(-1, 4)])
+    return [" ".join(f"t{token}" for token in row) for row in tokens]
 
 
 def _zipf(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -281,16 +309,26 @@ def bytes_touched(predictor: Predictor, texts: list[str]) -> int:
 
 
 def _roofline(touched: int, p50_us: float) -> dict[str, float]:
-    """Bytes over time, beside what copying a large block reads and writes in the same run."""
-    source, target = np.ones(1 << 28, np.uint8), np.empty(1 << 28, np.uint8)
-    stream = 2 * source.nbytes / _seconds(lambda: np.copyto(target, source)) / 1e9
-    speed = touched / p50_us / 1e3
+    """Bytes over time, beside what copying memory reads and writes in the same run."""
+    stream, speed = _stream(), touched / p50_us / 1e3
     return {
         "bytes_per_text": touched,
         "gb_per_s": round(speed, 2),
         "stream_gb_per_s": round(stream, 2),
         "share_of_stream": round(speed / stream, 3),
     }
+
+
+def _stream(pieces: int = 128, size: int = 4 << 20) -> float:
+    """GB/s of a copy: the median over pieces, each so short that it is rarely held up by others."""
+    source, target = np.ones((pieces, size), np.uint8), np.ones((pieces, size), np.uint8)  # both are in memory
+    rows = iter(range(pieces))
+
+    def copy() -> None:
+        row = next(rows)
+        np.copyto(target[row], source[row])
+
+    return 2 * size / _seconds(copy, pieces) / 1e9
 
 
 def _seconds(run: Callable[[], object], repeats: int = 5) -> float:
@@ -308,61 +346,22 @@ def _loaded(folder: Path) -> tuple[Predictor, float]:
     return Predictor.load(folder, verify=False, n_threads=1), round(1e3 * seconds, 1)
 
 
-def pareto(arguments: argparse.Namespace) -> None:
-    """Every form on the hold-out, and as a plot."""
-    data = load_dataset(WORDNET)
-    model = load_model(arguments.model or _trained(arguments.work / "model", data))
-    exporter, held_out = Exporter(model, data), HoldOut.of(model, data)
-    points = [held_out.measure(form, exporter.export(form)) for form in Choice(max_loss=0).forms(model.servable)]
-    for point in points:
-        losses = {f"lost_{name}": round(lost, 3) for name, lost in point.lost.items()}
-        values = {name: round(value, 3) for name, value in point.values.items()}
-        times = {"p50_us": round(point.p50_us, 1), "p99_us": round(point.p99_us, 1)}
-        row = {**point.form._asdict(), **values, **losses, "overlap": round(point.overlap, 2), **times}
-        _record({"set": WORDNET, "labels": data.n_labels, **row}, "serve_pareto")
-    if arguments.plot:
-        _plot(points, arguments.plot)
-
-
-def _plot(points: Sequence[Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6.4, 4))
-    for precision, marker in (("fp32", "s"), ("bf16", "^"), ("int8", "o")):
-        own = sorted((point for point in points if point.form.precision == precision), key=lambda point: point.p50_us)
-        line = [point.p50_us for point in own], [point.values["P@1"] for point in own]
-        axes.plot(*line, marker=marker, label=precision, linewidth=1)
-    for point in points:
-        if point.form.precision == "int8":
-            axes.annotate(
-                str(point.form.breadth or "all"), (point.p50_us, point.values["P@1"]), (4, -11), None, "offset points"
-            )
-    axes.set(xscale="log", xlabel="µs, one text to ten label names, one core (p50)", ylabel="P@1 on the hold-out")
-    axes.legend()
-    axes.grid(alpha=0.3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight")
-
-
-def _record(row: dict[str, Any], name: str = "serve") -> None:
+def record_row(name: str, row: dict[str, Any]) -> None:
+    """Into results/ and onto the screen."""
     record(name, row)
     print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["wordnet", "synthetic", "pareto"])
-    parser.add_argument("--work", type=Path, required=True, help="folder for models and peers")
-    parser.add_argument("--model", type=Path, help="a model trained on the bundled set")
+    parser.add_argument("part", choices=["fit", "wordnet", "synthetic"])
+    parser.add_argument("--work", type=Path, default=Path(".bench"), help="folder for models and peers")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help="repeat for more")
     parser.add_argument("--labels", type=int, nargs="+", default=[1 << 17, 10 << 17])
     parser.add_argument("--shortlist", type=int, default=500)
-    parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
-    {"wordnet": wordnet, "synthetic": synthetic, "pareto": pareto}[arguments.part](arguments)
+    arguments.peer = [each.split("=", 1) for each in arguments.peer]
+    {"fit": fit, "wordnet": wordnet, "synthetic": synthetic}[arguments.part](arguments)
 
 
 if __name__ == "__main__":

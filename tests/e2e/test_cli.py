@@ -26,6 +26,7 @@ import pytest
 
 import xclearn
 from xclearn.cli.main import main
+from xclearn.inference import load_model
 
 XC = [sys.executable, "-c", "from xclearn.cli.main import main; main()"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"}
@@ -265,6 +266,15 @@ def test_overwrite_replaces_the_model(own_model: Path, data: Path, xc: Callable[
     assert xc("train", data, "-o", own_model, "--overwrite", *QUICK).code == 0
     assert json.loads(xc("inspect", own_model, "--json").out)["settings"]["epochs"] == 2
     assert xc("verify", own_model).code == 0
+
+
+def test_a_model_keeps_its_texts_when_told_to(tmp_path: Path, data: Path, xc: Callable[..., Result]) -> None:
+    assert xc("train", data, "-o", tmp_path / "model", "--keep-texts", *QUICK).code == 0
+    kept = load_model(tmp_path / "model").train_texts
+    trained_on = [json.loads(line)["text"] for line in (data / "train.jsonl").read_text().splitlines()]
+    assert kept is not None
+    assert set(kept.texts) <= set(trained_on)
+    assert len(kept.texts) > 10
 
 
 def test_a_demo_replaces_no_other_model(own_model: Path, xc: Callable[..., Result]) -> None:
@@ -595,6 +605,8 @@ def test_texts_for_a_model_of_features(tmp_path: Path, xc: Callable[..., Result]
     (tmp_path / "train.txt").write_text("2 3 2\n0 0:1\n1 1:1\n")
     assert xc("train", tmp_path / "train.txt", "-o", tmp_path / "model", *QUICK).code == 0
     assert_refused(xc("predict", tmp_path / "model", stdin=b"a\n"), "got 'texts'", "allowed: sparse features")
+    asked = xc("train", tmp_path / "train.txt", "-o", tmp_path / "other", "--keep-texts", *QUICK)
+    assert_refused(asked, "--keep-texts", "only texts can be kept")
 
 
 @pytest.mark.parametrize("file", ["tensors.safetensors", "model.json", "README.md"])

@@ -25,6 +25,7 @@ from xclearn.data import Dataset, LabelSet, Split  # noqa: E402
 from xclearn.inference import load  # noqa: E402
 from xclearn.parts.classifiers import RowClassifier, row_width  # noqa: E402
 from xclearn.parts.label_rows import LabelRows  # noqa: E402
+from xclearn.parts.learned_edges import LabelIndex, random_edges  # noqa: E402
 from xclearn.parts.row_update import RowAdam, RowSgd, RowUpdate  # noqa: E402
 from xclearn.parts.rows import Gathered, SparseRows  # noqa: E402
 from xclearn.training.algorithm import Algorithm  # noqa: E402
@@ -192,6 +193,20 @@ def test_the_planned_peak_is_within_a_quarter_of_the_measured_one() -> None:
         ratios[name] = planned / measured
         print(f"{name}: planned {planned / MIB:.0f} MiB, measured {measured / MIB:.0f} MiB, ratio {ratios[name]:.3f}")
     assert all(0.75 < ratio < 1.25 for ratio in ratios.values()), ratios
+
+
+def test_paths_on_the_gpu_are_those_on_the_cpu() -> None:
+    """From the same chances; on the CPU the native core searches."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.from_numpy(random_edges((64, 50), 1000, 0))
+    index = LabelIndex(16, labels, torch.rand(labels.shape), n_labels=1000, cluster_scale=10.0, edge_scale=20.0)
+    positives = SparseRows.of(random_rows(100, 1000, 3, seed=1), torch.device("cpu")).take(torch.arange(100))
+    with torch.no_grad():
+        chances, strengths = index.chances(torch.randn(100, 16, generator=generator)), index.strengths()
+        expected = index.paths(chances, strengths, 10, 200, positives)
+        there = Gathered(*(part.to(DEVICE) for part in positives))
+        found = index.to(DEVICE).paths(chances.to(DEVICE), strengths.to(DEVICE), 10, 200, there)
+    assert all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(found, expected, strict=True))
 
 
 def main() -> int:
