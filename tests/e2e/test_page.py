@@ -144,7 +144,11 @@ def test_the_evidence_sums_up_and_shows_the_words(page: Page) -> None:
     assert names[-2:] == ["bias", "logit"]
     assert page.one("#found .evidence .note").text.startswith("Exact: ")
     assert page.texts("#found > li:first-child .words span") == ["A", "DOG", "is", "a", "thing"]
-    assert set(page.texts("#found > li:first-child mark")) == {"dog", "is", "a"}
+    assert set(page.texts("#found > li:first-child mark")) == {"dog", "is", "a", "thing"}
+    assert "Nearest training texts with this label" in page.texts("#found > li:first-child h3")
+    nearest = page.texts("#found > li:first-child .nearest li")
+    assert len(nearest) == 3
+    assert all(text.startswith("dog number ") for text in nearest)
 
 
 def test_what_a_label_or_a_text_holds_is_never_run(page: Page) -> None:

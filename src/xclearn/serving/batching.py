@@ -1,8 +1,8 @@
 """Micro-batching: what is asked while a prediction runs is answered together by the next one.
 
 An idle server predicts at once, so nothing waits for company; a busy one predicts more texts a call. Predictions run in
-a thread, so that the event loop stays free, unless they take less time than going there and back would be worth. Knows
-nothing about HTTP.
+a thread, so that the event loop stays free; those that take less time than going there and back are made on the spot.
+Knows nothing about HTTP.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from xclearn.data.dataset import NO_PAIRS
 from xclearn.data.topk import TopK
+from xclearn.inference.native import strings_at
 from xclearn.inference.predictor import Predictor
 from xclearn.serving.metrics import BATCH, PREDICTION, Metrics
 
@@ -46,10 +47,12 @@ class Batcher:
         self._predictor, self._thread, self._metrics = predictor, thread, metrics
         self._waiting: deque[_Question] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._seconds_per_text = math.inf  # of the last call
+        self._seconds_per_text = math.inf  # of computing, in the last call: on a busy machine it may take much longer
 
     async def ask(self, texts: list[str], k: int, exclude: np.ndarray) -> Answers:
         """The k best labels of each text, without the excluded ones."""
+        if self._seconds_per_text * len(texts) < _QUICK:
+            return name_labels(self._call(texts, k, _pairs(len(texts) * [exclude])), self._predictor.labels.names)
         question = _Question(texts, k, exclude, asyncio.get_running_loop().create_future())
         self._waiting.append(question)
         if self._task is None:
@@ -60,7 +63,7 @@ class Batcher:
         """Answer until nobody waits."""
         while batch := self._next():
             try:
-                answers = await self._answer(batch)
+                answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._predict, batch)
             except Exception as error:  # those who asked get it; the queue goes on
                 for question in batch:
                     if not question.answer.done():
@@ -70,11 +73,6 @@ class Batcher:
                 if not question.answer.done():  # else whoever asked has gone
                     question.answer.set_result(answer)
         self._task = None
-
-    async def _answer(self, batch: list[_Question]) -> list[Answers]:
-        if self._seconds_per_text * sum(len(question.texts) for question in batch) < _QUICK:
-            return self._predict(batch)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._predict, batch)
 
     def _next(self) -> list[_Question]:
         """The questions that wait longest, as many as fit into a call."""
@@ -89,12 +87,8 @@ class Batcher:
 
     def _predict(self, batch: list[_Question]) -> list[Answers]:
         texts = [text for question in batch for text in question.texts]
-        started = time.perf_counter()
-        found = self._predictor.predict(texts, max(question.k for question in batch), _pairs(batch))
-        seconds = time.perf_counter() - started
-        self._seconds_per_text = seconds / len(texts)
-        self._metrics.observe(PREDICTION, seconds)
-        self._metrics.observe(BATCH, len(texts))
+        pairs = _pairs([question.exclude for question in batch for _ in question.texts])
+        found = self._call(texts, max(question.k for question in batch), pairs)
         answers, row = [], 0
         for question in batch:
             rows, row = slice(row, row + len(question.texts)), row + len(question.texts)
@@ -102,19 +96,28 @@ class Batcher:
             answers.append(name_labels(own, self._predictor.labels.names))
         return answers
 
+    def _call(self, texts: list[str], k: int, pairs: np.ndarray) -> TopK:
+        started, computed = time.perf_counter(), time.thread_time()
+        found = self._predictor.predict(texts, k, pairs)
+        seconds = time.perf_counter() - started
+        self._seconds_per_text = (time.thread_time() - computed) / len(texts)
+        self._metrics.observe(PREDICTION, seconds)
+        self._metrics.observe(BATCH, len(texts))
+        return found
+
 
 def name_labels(found: TopK, names: Sequence[str]) -> Answers:
     """Names in place of ids; what is missing is left out."""
+    name = iter(strings_at(names, found.ids[found.ids >= 0]))
     return [
-        [{"label": names[label], "score": score} for label, score in zip(ids, scores, strict=True) if label >= 0]
+        [{"label": next(name), "score": score} for label, score in zip(ids, scores, strict=True) if label >= 0]
         for ids, scores in zip(found.ids.tolist(), found.scores.tolist(), strict=True)
     ]
 
 
-def _pairs(batch: list[_Question]) -> np.ndarray:
-    """The (row, label) pairs (m, 2) that are not to be predicted."""
-    if not any(len(question.exclude) for question in batch):
+def _pairs(exclude: list[np.ndarray]) -> np.ndarray:
+    """The (row, label) pairs (m, 2) that are not to be predicted, from the labels of each row."""
+    lengths = [len(labels) for labels in exclude]
+    if not any(lengths):
         return NO_PAIRS
-    labels = [question.exclude for question in batch for _ in question.texts]  # one array a row
-    rows = np.repeat(np.arange(len(labels)), [len(row) for row in labels])
-    return np.column_stack([rows, np.concatenate(labels)])
+    return np.column_stack([np.repeat(np.arange(len(exclude)), lengths), np.concatenate(exclude)])

@@ -22,6 +22,7 @@ from xclearn.errors import ModelError, XclearnError
 from xclearn.inference.explain import Explanation, explain
 from xclearn.inference.labels import LabelIndex, predict_among
 from xclearn.inference.predictor import Predictor
+from xclearn.inference.train_texts import Near
 from xclearn.serving.batching import Answers, Batcher, name_labels
 from xclearn.serving.log import log_event
 from xclearn.serving.metrics import RELOADS, Metrics
@@ -29,6 +30,7 @@ from xclearn.serving.settings import Settings
 from xclearn.text.documents import TEXTS
 
 _NONE = np.empty(0, np.int64)
+_MOST_NEAR = 3  # training texts shown with a label
 
 
 def load_verified(settings: Settings) -> Predictor:
@@ -71,9 +73,9 @@ class Service:
         return name_labels(predict_among(self._predictor, texts, labels, k), self._predictor.labels.names)
 
     def _explain(self, text: str, names: list[str]) -> list[dict[str, Any]]:
-        return [self._told(part) for part in explain(self._predictor, text, self._index.ids(names, "labels"))]
+        return [self._told(part, text) for part in explain(self._predictor, text, self._index.ids(names, "labels"))]
 
-    def _told(self, found: Explanation) -> dict[str, Any]:
+    def _told(self, found: Explanation, text: str) -> dict[str, Any]:
         tokens = sorted(found.tokens, key=lambda part: -abs(part[1]))
         return {
             **self._label(found.label),
@@ -82,7 +84,13 @@ class Service:
             "rest": found.rest,
             "tokens": [{"token": token, "part": part} for token, part in tokens],
             "unread": found.unread,
+            "nearest": [near._asdict() for near in self._nearest(text, found.label)],
         }
+
+    def _nearest(self, text: str, label: int) -> list[Near]:
+        """Training texts of a label, where the model carries them."""
+        model = self._predictor.model
+        return [] if model.train_texts is None else model.train_texts.nearest(model.servable, text, label, _MOST_NEAR)
 
     def _label(self, label: int) -> dict[str, Any]:
         names, texts = self._predictor.labels.names, self._predictor.labels.texts

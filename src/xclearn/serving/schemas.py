@@ -51,6 +51,13 @@ class TokenPart(BaseModel):
     part: float
 
 
+class NearText(BaseModel):
+    """A training text that has the label, and the cosine of its vector with that of the text asked for."""
+
+    text: str
+    cosine: float
+
+
 class Label(BaseModel):
     """A label's name, and what it says where the model knows it."""
 
@@ -67,6 +74,7 @@ class Explained(Label):
     rest: float
     tokens: list[TokenPart]
     unread: int = Field(description="Words at the end of a long text that were not tried, when not exact.")
+    nearest: list[NearText] = Field(description="The nearest training texts of the label, where the model carries any.")
 
 
 class ExplainReply(BaseModel):

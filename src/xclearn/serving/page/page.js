@@ -129,6 +129,10 @@ function tell(item, found, text) {
     })),
     found.text ? make("h3", {}, "What the label says") : null,
     found.text ? make("p", {}, dressed(found.text, (word) => (shared.has(word.toLowerCase()) ? make("mark", {}, word) : null))) : null,
+    found.nearest.length ? make("h3", {}, "Nearest training texts with this label") : null,
+    found.nearest.length ? make("ul", { className: "nearest" }, found.nearest.map(({ text: near, cosine }) =>
+      make("li", {}, dressed(near, (word) => (shared.has(word.toLowerCase()) ? make("mark", {}, word) : null)), " ",
+        make("span", { className: "name" }, cosine.toFixed(2))))) : null,
   ].filter(Boolean));
 }
 
