@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xclearn.parts.rows import DenseRows, SparseRows, feature_rows
+from xclearn.parts.rows import DenseRows, SparseRows, bag_vectors, feature_rows
 
 CPU = torch.device("cpu")
 
@@ -44,3 +44,18 @@ def test_dense_rows():
     assert isinstance(rows, DenseRows)
     assert len(rows) == 3
     assert rows.take(torch.tensor([2, 0, 2])).tolist() == values[[2, 0, 2]].tolist()
+
+
+def test_the_sparse_gradient_of_bags_is_the_dense_one():
+    matrix = sp.random(40, 30, density=0.2, format="csr", dtype=np.float32, random_state=0)
+    rows, goal = torch.tensor([3, 0, 3, 17]), torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    gradients = []
+    for sparse in (True, False):
+        table = torch.arange(180.0).view(30, 6).requires_grad_()
+        vectors = bag_vectors(table, SparseRows.of(matrix, CPU).take(rows), sparse=sparse)
+        np.testing.assert_allclose(vectors.detach(), (matrix[rows.numpy()] @ table.detach().numpy()), rtol=1e-5)
+        (vectors * goal).sum().backward()
+        gradients.append(table.grad)
+    assert gradients[0].is_sparse
+    assert gradients[0]._indices()[0].tolist() == np.unique(matrix[rows.numpy()].indices).tolist()
+    torch.testing.assert_close(gradients[0].to_dense(), gradients[1])

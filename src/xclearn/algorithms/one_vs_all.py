@@ -39,7 +39,7 @@ from xclearn.parts.encoder_settings import (
 )
 from xclearn.parts.encoders import encoder_optimisers
 from xclearn.parts.label_rows import LabelRows
-from xclearn.parts.losses import blocks
+from xclearn.parts.losses import MEASURE_EVERY, blocks
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_update import RowAdam, RowSgd
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows, reads_tokens
@@ -51,7 +51,6 @@ from xclearn.training.run import Run
 from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
 
-_MEASURE_EVERY = 16  # the exact loss costs a pass over all scores: a sample of steps is enough for the log
 _ROW_UPDATES = {"sgd": RowSgd, "adam": RowAdam}
 
 
@@ -170,7 +169,7 @@ class OneVsAll(Algorithm):
 
     def _exact_loss(self, batch: Batch) -> torch.Tensor:
         vectors = self.encoder_(self._documents.take(batch.rows))  # (n, D)
-        every = min(_MEASURE_EVERY, -(-len(self._documents) // number(self.batch_size)))  # once an epoch at least
+        every = min(MEASURE_EVERY, -(-len(self._documents) // number(self.batch_size)))  # once an epoch at least
         measure = batch.step % every == 0
         return self.classifier_.exact_loss(vectors, self._relevance.take(batch.rows), measure=measure)
 

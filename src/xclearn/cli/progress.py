@@ -19,7 +19,7 @@ Handler = Callable[[Event], None]
 
 @contextlib.contextmanager
 def training_view(log: Path | None) -> Iterator[Handler]:
-    """A callback for `fit`: progress on stderr if it is a terminal, plan and notes always, each event in the log file."""
+    """A callback for `fit`: progress on stderr if it is a terminal, plan and notes always, events in the log file."""
     with contextlib.ExitStack() as stack:
         handlers: list[Handler] = [say_plan]
         if sys.stderr.isatty():

@@ -46,7 +46,6 @@ def random_walks(
     seed: int,
     n_threads: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
-
 def best_paths(
     starts: np.ndarray,
     clusters: np.ndarray,
@@ -158,3 +157,6 @@ def adam_rows(
     epsilon: float,
     n_threads: int,
 ) -> None: ...
+def bag_gradient(
+    ids: np.ndarray, owner: np.ndarray, weights: np.ndarray, gradients: np.ndarray, n_rows: int, n_threads: int
+) -> tuple[np.ndarray, np.ndarray]: ...

@@ -20,9 +20,16 @@ from xclearn.kernels import shortlist
 
 SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries of the score block: in the CPU's cache; few GPU launches
 OutputLoss = Literal["bce_sum", "bce_mean", "squared_hinge"]  # of one document: summed, or the mean, over outputs
+MEASURE_EVERY = 16  # steps whose loss is computed, where there are many scores
+_FEW_SCORES = 1 << 20
 _BLOCK_MULTIPLE = 64
 _PAIRS_AT_ONCE = 1 << 16
 _ALIGNMENT = 8  # bf16 products want rows that start at multiples of 16 bytes: an odd width runs at half the speed
+
+
+def worth_measuring(step: int, n_scores: int) -> bool:
+    """Whether a step's loss itself is wanted: it costs a pass over all scores, and the log can do with a sample."""
+    return n_scores <= _FEW_SCORES or step % MEASURE_EVERY == 0
 
 
 def aligned(width: int) -> int:

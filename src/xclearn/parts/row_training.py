@@ -17,12 +17,11 @@ from torch.nn import functional as F
 from xclearn.parts.classifiers import Pairs, RowClassifier, row_width
 from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.label_rows import LabelRows
-from xclearn.parts.losses import OutputLoss
+from xclearn.parts.losses import MEASURE_EVERY, OutputLoss
 from xclearn.parts.row_update import RowAdam, RowSgd
 from xclearn.parts.rows import FeatureRows, SparseRows
 
 ROW_UPDATES = {"sgd": RowSgd, "adam": RowAdam}
-_MEASURE_EVERY = 16  # the exact loss costs a pass over all scores: a sample of steps is enough for the log
 _AT_ONCE = 1024  # documents encoded at a time outside training
 
 
@@ -67,7 +66,7 @@ class RowTask:
             listed = torch.cat([ask.shortlist[rows].long(), random], dim=1)
             return self.classifier.shortlist_loss(vectors, Pairs.of(listed, positives))
         if ask.drawn == 0:
-            return self.classifier.exact_loss(vectors, positives, measure=step % _MEASURE_EVERY == 0)
+            return self.classifier.exact_loss(vectors, positives, measure=step % MEASURE_EVERY == 0)
         random = ask.draw(n_labels, (ask.drawn,), generator)
         return self.classifier.sampled_loss(vectors, positives, torch.cat([positives.columns, random]).unique())
 

@@ -5,12 +5,14 @@ Holds documents (token ids and weights) and relevance (label ids) alike. Knows n
 
 from __future__ import annotations
 
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch.nn import functional as F
+
+from xclearn.kernels.adam import Entries, bag_gradient
 
 
 class Gathered(NamedTuple):
@@ -86,6 +88,30 @@ def bag_vectors(table: torch.Tensor, features: FeatureBatch, *, sparse: bool) ->
     """The weighted sum of table rows of each document (n, D); a `sparse` gradient holds the batch's rows only."""
     if isinstance(features, torch.Tensor):
         return features @ table
+    if sparse and table.device.type == "cpu":
+        vectors: torch.Tensor = _Bags.apply(table, features)
+        return vectors
+    return _bags(table, features, sparse=sparse)
+
+
+def _bags(table: torch.Tensor, features: Gathered, *, sparse: bool) -> torch.Tensor:
     return F.embedding_bag(
         features.columns, table, features.offsets, mode="sum", per_sample_weights=features.values, sparse=sparse
     )
+
+
+class _Bags(torch.autograd.Function):
+    """Torch's own sparse gradient has a row for each entry of a bag; this has one for each distinct token."""
+
+    @staticmethod
+    def forward(ctx: Any, table: torch.Tensor, features: Gathered) -> torch.Tensor:
+        ctx.entries = Entries(*(part.numpy() for part in (features.columns, features.owner, features.values)))
+        ctx.shape = table.shape
+        return _bags(table, features, sparse=False)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Any) -> Any:
+        gradients = outer[0].contiguous().numpy()
+        rows, sums = bag_gradient(ctx.entries, gradients, ctx.shape[0], torch.get_num_threads())
+        ids, values = torch.from_numpy(rows)[None], torch.from_numpy(sums)
+        return torch.sparse_coo_tensor(ids, values, ctx.shape, is_coalesced=True, check_invariants=False), None

@@ -18,13 +18,12 @@ from torch.nn import functional as F
 from xclearn.inference import components
 from xclearn.inference.graph import Game, GameBeam, Graph
 from xclearn.parts.label_clusters import cluster_relevance, cluster_texts, membership, padded_rows
-from xclearn.parts.losses import all_outputs_loss, pair_scores
+from xclearn.parts.losses import all_outputs_loss, pair_scores, worth_measuring
 from xclearn.parts.rows import FeatureRows, SparseRows
 from xclearn.parts.text_network import OutputTexts, TextNetwork
 
 _AT_ONCE = 1024  # documents encoded at a time outside training
 WIDEST_BEAM = 256  # clusters a beam is searched among
-_MEASURE_EVERY = 16  # the exact loss costs a pass over all scores: a sample of steps is enough for the log
 
 
 @final
@@ -42,20 +41,23 @@ class TextTask:
         """Mean loss over documents of the sum over all outputs; NaN in most steps, as measuring it is not free."""
         vectors, relevant = self.network.encode(self.documents.take(rows)), self.positives.take(rows)
         weight, bias = self.network.classifiers()
-        measure = step % _MEASURE_EVERY == 0
+        columns, measure = relevant.columns, worth_measuring(step, len(vectors) * len(weight))
         return all_outputs_loss(
-            vectors, weight, bias + self.prior, relevant.owner, relevant.columns, compute=self.compute, measure=measure
+            vectors, weight, bias + self.prior, relevant.owner, columns, compute=self.compute, measure=measure
         )
 
-    def against_sample(self, rows: torch.Tensor, n_negatives: int, generator: torch.Generator) -> torch.Tensor:
-        """The outputs relevant to any document of the batch, and random others."""
+    def against_sample(
+        self, rows: torch.Tensor, step: int, n_negatives: int, generator: torch.Generator
+    ) -> torch.Tensor:
+        """The outputs relevant to any document of the batch, and random others; measured as seldom as all are."""
         vectors, relevant = self.network.encode(self.documents.take(rows)), self.positives.take(rows)
         drawn = torch.randint(self.positives.n_columns, (n_negatives,), generator=generator, device=rows.device)
         outputs = torch.cat([relevant.columns, drawn]).unique()
         weight, bias = self.network.classifiers(outputs)
         columns = torch.searchsorted(outputs, relevant.columns)
+        measure = worth_measuring(step, len(vectors) * len(weight))
         return all_outputs_loss(
-            vectors, weight, bias + self.prior, relevant.owner, columns, compute=self.compute, measure=True
+            vectors, weight, bias + self.prior, relevant.owner, columns, compute=self.compute, measure=measure
         )
 
     def against_shortlist(self, rows: torch.Tensor, shortlist: torch.Tensor, *, add_positives: bool) -> torch.Tensor:

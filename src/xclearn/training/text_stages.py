@@ -65,7 +65,7 @@ class TextStages:
                 listed = negatives.labels_of(batch.rows)
                 return task.against_shortlist(batch.rows, listed, add_positives=self.add_positives)
             if self.sampling:
-                return task.against_sample(batch.rows, self.n_negatives, batch.generator)
+                return task.against_sample(batch.rows, batch.step, self.n_negatives, batch.generator)
             return task.against_all(batch.rows, batch.step)
 
         return Stage(

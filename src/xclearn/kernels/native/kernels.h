@@ -88,6 +88,16 @@ struct AdamStep {
 void adam_rows(const AdamTable& table, const int64_t* ids, const float* gradients, int64_t n, const AdamStep& step,
                int n_threads);
 
+// Rows that were touched, ascending, and the sum of each.
+struct RowSums {
+    std::vector<int64_t> rows;
+    std::vector<float> values;  // (rows, width)
+};
+
+// The gradient of a table of which bags take weighted rows: entry i adds weights[i] · gradients[owner[i]] to ids[i].
+RowSums bag_gradient(const int64_t* ids, const int64_t* owner, const float* weights, int64_t n, const float* gradients,
+                     int64_t width, int64_t n_rows, int n_threads);
+
 // Documents and rows of a table that meet, row after row.
 struct Pairs {
     const float* x;  // (n_documents, width)

@@ -217,6 +217,22 @@ nb::tuple best_paths(const In<int64_t, 1>& starts, const In<int32_t, 1>& cluster
                           joined<int64_t, int64_t>(parts, &Ends::slots), joined<uint8_t, bool>(parts, &Ends::wanted));
 }
 
+nb::tuple bag_gradient(const In<int64_t, 1>& ids, const In<int64_t, 1>& owner, const In<float, 1>& weights,
+                       const In<float, 2>& gradients, int64_t n_rows, int n_threads) {
+    xclearn::RowSums sums;
+    const size_t width = gradients.shape(1);
+    {
+        nb::gil_scoped_release release;
+        sums = xclearn::bag_gradient(ids.data(), owner.data(), weights.data(), static_cast<int64_t>(ids.shape(0)),
+                                     gradients.data(), static_cast<int64_t>(width), n_rows, n_threads);
+    }
+    auto rows = new_array<int64_t, 1>({sums.rows.size()});
+    auto values = new_array<float, 2>({sums.rows.size(), width});
+    std::copy(sums.rows.begin(), sums.rows.end(), rows.data());
+    std::copy(sums.values.begin(), sums.values.end(), values.data());
+    return nb::make_tuple(rows, values);
+}
+
 }  // namespace
 
 void bind_predictor(nb::module_& module);  // predict_module.cpp
@@ -228,6 +244,7 @@ NB_MODULE(_native, module) {
     module.def("balanced_clusters_dense", &balanced_clusters_dense);
     module.def("train_linear", &train_linear);
     module.def("adam_rows", &adam_rows);
+    module.def("bag_gradient", &bag_gradient);
     module.def("random_walks", &random_walks);
     module.def("train_pairs", &train_pairs, nb::arg("x"), nb::arg("owner"), nb::arg("row"), nb::arg("targets"),
                nb::arg("table"), nb::arg("rate"), nb::arg("first").none(), nb::arg("second").none(),
