@@ -8,8 +8,11 @@ from planted import planted, relevant_first
 
 from xclearn.algorithms.decaf import Decaf
 from xclearn.data import LabelSet
+from xclearn.errors import ConfigError
 from xclearn.inference.components import AllLabels, ClusterBeam
 from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.shortlists import CentroidSearch
+from xclearn.text.word_vectors import read_word_vectors
 
 SHORT = {"surrogate_epochs": 25, "shortlister_epochs": 25, "ranker_epochs": 15, "embedding_dim": 32, "batch_size": 32}
 VARIANTS = {
@@ -21,6 +24,9 @@ VARIANTS = {
     "no-init": {"ranker": "exact", "refinement": "random"},
     "text only": {"ranker": "exact", "refinement": "none"},
     "refinement only": {"ranker": "exact", "label_text": False},
+    "nearest labels": {"ranker": "shortlist", "shortlist": "nearest", "list_size": 20},
+    "nearest labels, by a graph": {"ranker": "shortlist", "shortlist": "nearest", "search": "hnsw", "list_size": 20},
+    "labels of a tree": {"ranker": "shortlist", "shortlist": "tree", "list_size": 20},
     "blocks started again": {"ranker": "exact", "restart_blocks": True, "spectral": False},
 }
 
@@ -36,8 +42,59 @@ def test_every_variant_finds_the_planted_labels(data, settings):
     found = relevant_first(data, fitted.predict(data.split("test").documents, 3).ids)
     print(f"right first label: {found:.2f}")
     assert found > 0.8
-    shortlist = settings["ranker"] == "shortlist"
-    assert isinstance(fitted.model.servable.candidates, ClusterBeam if shortlist else AllLabels)
+    kind = ClusterBeam if "n_clusters" in settings else CentroidSearch if "shortlist" in settings else AllLabels
+    assert isinstance(fitted.model.servable.candidates, kind)
+
+
+def test_the_card_says_what_the_theorem_supposes(data):
+    """s is the share of relevant pairs; without a shortlist none is missed."""
+    once = SHORT | {"surrogate_epochs": 1, "shortlister_epochs": 1, "ranker_epochs": 1}
+    relevance = data.train.relevance
+    for settings, recall in (({"ranker": "exact"}, 1.0), ({"ranker": "shortlist", "n_clusters": 16, "beam": 16}, 1.0)):
+        training = Decaf(**once | settings).fit(data, device="cpu").model.about["training"]
+        assert float(training["label_sparsity"]) == pytest.approx(relevance.nnz / np.prod(relevance.shape), rel=1e-2)
+        assert training["shortlist_recall"] == recall
+    narrow = Decaf(**once, ranker="shortlist", n_clusters=16, beam=1).fit(data, device="cpu").model.about["training"]
+    assert 0 < narrow["shortlist_recall"] < 1
+
+
+def write_vectors(path, tokens, dim, scale):
+    rng = np.random.default_rng(0)
+    rows = [f"{token} " + " ".join(f"{x:.4f}" for x in scale * rng.standard_normal(dim)) for token in tokens]
+    path.write_text("\n".join([f"{len(tokens)} {dim}", *rows, "unheard " + " ".join(["1"] * dim)]) + "\n")
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_word_vectors_from_a_file_are_where_the_token_table_starts(data, tmp_path, frozen):
+    """Frozen, the table of the model is that of the file (DECAF-FFT)."""
+    words = Decaf(**SHORT).vectoriser.learn(data.train.documents, data.labels.texts)
+    tokens = words.tokens(range(words.n_features))
+    write_vectors(tmp_path / "a.vec", tokens, SHORT["embedding_dim"], 0.1)
+    settings = SHORT | {"ranker": "exact", "word_vectors": str(tmp_path / "a.vec"), "freeze_tokens": frozen}
+    fitted = Decaf(**settings).fit(data, device="cpu")
+    expected = read_word_vectors(tmp_path / "a.vec", tokens).values
+    table = fitted.model.servable.encoders["label"].token_embeddings
+    assert np.array_equal(table, expected) == frozen
+    assert fitted.model.about["training"]["tokens_with_word_vectors"] == f"{len(tokens):,} of {len(tokens):,}"
+    found = relevant_first(data, fitted.predict(data.split("test").documents, 3).ids)
+    assert found > (0.2 if frozen else 0.8)  # by chance 0.02; random vectors that stay so are hard to tell apart
+
+
+def test_word_vectors_of_another_length_are_refused_with_theirs(data, tmp_path):
+    words = Decaf(**SHORT).vectoriser.learn(data.train.documents, data.labels.texts)
+    write_vectors(tmp_path / "a.vec", words.tokens(range(5)), 7, 0.1)
+    with pytest.raises(ConfigError, match=r"another length; got 32. Set embedding_dim = 7\."):
+        Decaf(embedding_dim=32, word_vectors=str(tmp_path / "a.vec")).fit(data, device="cpu")
+
+
+def test_module_one_may_have_a_dropout_of_its_own(data):
+    once = SHORT | {"surrogate_epochs": 1, "ranker_epochs": 1, "ranker": "exact", "dropout": 0.2}
+    weights = [
+        Decaf(**once, surrogate_dropout=dropout).fit(data, device="cpu").model.servable.scorers[0].weight
+        for dropout in (None, 0.2, 0.6)
+    ]
+    assert np.array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
 
 
 def test_an_ensemble_scores_by_the_mean_of_its_members(data):

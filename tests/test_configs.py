@@ -13,6 +13,7 @@ ASTEC = 13 + 4  # those of the authors' repository, and ours
 
 def test_the_files_were_found():
     assert len([path for path in FILES if path.parent.name == "astec"]) == ASTEC
+    assert len([path for path in FILES if path.parent.name == "decaf"]) == 21 + 2  # the authors', and ours
     assert len([path for path in FILES if path.parent.name == "elias"]) == 5 + 6  # the authors', and ours
 
 

@@ -31,13 +31,23 @@ from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.rows import SparseRows, feature_rows
 from xclearn.parts.text_network import OutputTexts, TextNetwork
 from xclearn.parts.text_training import Clusters, Shortlister, TextTask, make_clusters
+from xclearn.search.nearest import Method
+from xclearn.search.shortlists import ListSource
 from xclearn.text import WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
+from xclearn.training.label_lists import LabelLists, label_lists
 from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
-from xclearn.training.text_stages import Ranker, TextStages, label_features, task_score, text_task, token_table
+from xclearn.training.text_stages import (
+    Ranker,
+    TextStages,
+    label_features,
+    task_score,
+    text_task,
+    token_table,
+)
 
 
 @final
@@ -58,16 +68,21 @@ class Decaf(Algorithm):
     refinement_lr: Weight = 0.1  # peak learning rate of refinements (SGD, per document)
     bias_lr: Weight = 0.01  # peak learning rate of biases (SGD, per document)
     dropout: Share = 0.25  # after each ReLU
+    surrogate_dropout: Share | None = None  # the same in Module I; auto: as `dropout`
     warm_up: Share = 0.1  # share of each stage in which learning rates rise
     ranker: Ranker | None = None  # labels a document is trained against
     n_negatives: Count = 1024  # random labels beside the batch's own when sampling
+    shortlist: Literal["clusters", "nearest", "tree"] = "clusters"  # Module II, or labels found by search instead
+    list_size: Count = 500  # labels of a document that search finds
+    search: Method | None = None  # how search is done; auto: by what is installed and the number of labels
     n_clusters: Count | None = None  # clusters of the shortlister, a power of two
     beam: Count | None = None  # clusters kept per document; auto: enough for target_recall
     target_recall: Share = 0.85  # share of train's relevant labels the beam must reach
     add_positives: bool = True  # train on relevant labels that the shortlist missed
     label_text: bool = True  # False drops the text from classifiers (DECAF-ẑ²)
     refinement: Literal["text", "random", "none"] = "text"  # where refinements start; none is DECAF-ẑ¹
-    freeze_tokens: bool = False  # token table fixed after Module I (DECAF-lite)
+    word_vectors: str | None = None  # file that the token table starts from; auto: random
+    freeze_tokens: bool = False  # token table fixed after Module I (DECAF-lite), or throughout if from a file (-FFT)
     restart_blocks: bool = False  # blocks start again at the identity in each module, as in the paper
     spectral: bool = True  # blocks' matrices have spectral norm one
     n_members: Count = 1  # ensemble members sharing Module I
@@ -85,13 +100,16 @@ class Decaf(Algorithm):
             "surrogate_epochs": (30 if gpu else 12) * scale,
             "shortlister_epochs": 10 * scale,
             "ranker_epochs": 5 * scale,
+            "surrogate_dropout": self.dropout,
             "ranker": "exact" if gpu or size.n_labels <= 4_000 else "sampled",
             "n_clusters": 2 ** min(17, max(0, math.floor(math.log2(size.n_labels / 3)))),
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
         stages = self._text_stages(device)
-        scored = stages.scored(size, self.beam, self.n_clusters)
+        scored = stages.scored(
+            size, self.beam, self.n_clusters, None if self.shortlist == "clusters" else self.list_size
+        )
         modules = [
             ("surrogate", self.surrogate_epochs),
             *((f"ranker-{i}", self.ranker_epochs) for i in range(self.n_members)),
@@ -117,7 +135,8 @@ class Decaf(Algorithm):
             found = run.keep(name, "", lambda: cluster_rows(label_vectors(table, documents, labels), n_clusters, seed))
             return make_clusters(found, data.relevance, features, run.device)
 
-        first = self._network(token_table(data, number(self.embedding_dim), run), texts, None, run, refine=False)
+        table = token_table(data, number(self.embedding_dim), run, self.word_vectors)
+        first = self._network(table, texts, None, run, refine=False)
         surrogate = text_task(first, documents, labels, run.device)
         if self.ranker == "shortlist":
             groups = clusters("clusters", first.table.detach())
@@ -126,29 +145,39 @@ class Decaf(Algorithm):
         if self.surrogate_epochs:
             yield stages.stage("surrogate", surrogate, self.surrogate_epochs, self.surrogate_lr)
         self.steps_ = [self.game.build(data.relevance, data.label_names, run.seed_of("graph"))] if self.game else []
-        self.members_: list[tuple[TextTask, Shortlister | None]] = []
+        self.members_: list[tuple[TextTask, Shortlister | LabelLists | None]] = []
         for member in range(self.n_members):
-            before, shortlister = surrogate.network, None
-            if self.ranker == "shortlist":
+            before = surrogate.network
+            found: Shortlister | LabelLists | None = None
+            if self.ranker == "shortlist" and self.shortlist == "clusters":
                 groups = clusters(f"clusters-{member}", before.table.detach())
                 network = self._network(before.table, groups.texts, before, run, refine=True)
                 finder = text_task(network, documents, groups.positives, run.device)
                 epochs = number(self.shortlister_epochs)
                 yield stages.stage(f"shortlister-{member}", finder, epochs, self.later_lr)
-                shortlister = Shortlister(finder, groups, self.beam, self.target_recall)
-                run.log("shortlist", member=member, beam=shortlister.beam, recall=shortlister.recall)
+                found = Shortlister(finder, groups, self.beam, self.target_recall)
+                run.log("shortlist", member=member, beam=found.beam, recall=found.recall)
                 before = finder.network
+            elif self.ranker == "shortlist":
+                source: ListSource = "tree" if self.shortlist == "tree" else "centroids"
+                found = label_lists(surrogate, data, run, source=source, size=self.list_size, method=self.search)
+            self._note_premise(data, found, run)
             ranker = text_task(
                 self._network(before.table, texts, before, run, refine=True), documents, labels, run.device
             )
             epochs, score = number(self.ranker_epochs), task_score(ranker, data, self.stopping, run)
             patience = self.stopping.patience if self.stopping else None
-            yield stages.stage(f"ranker-{member}", ranker, epochs, self.later_lr, shortlister, score, patience)
-            self.members_.append((ranker, shortlister))
+            yield stages.stage(f"ranker-{member}", ranker, epochs, self.later_lr, found, score, patience)
+            self.members_.append((ranker, found))
 
     def _servable(self, data: Prepared) -> Servable | Ensemble:
         served = [self._served_member(data, *member) for member in self.members_]
         return served[0] if len(served) == 1 else Ensemble(served)
+
+    def _note_premise(self, data: Prepared, found: Shortlister | LabelLists | None, run: Run) -> None:
+        """Theorem 3.1 bounds the excess risk by s (1 − r) ln(1 / (s (1 − r))): few labels a document, high recall."""
+        sparsity = data.relevance.nnz / (data.relevance.shape[0] * data.relevance.shape[1])
+        run.note(label_sparsity=f"{sparsity:.3g}", shortlist_recall=round(found.recall if found else 1.0, 4))
 
     def _text_stages(self, device: str) -> TextStages:
         return TextStages(
@@ -176,7 +205,7 @@ class Decaf(Algorithm):
             network = TextNetwork(
                 table.detach(),
                 texts,
-                dropout=self.dropout,
+                dropout=self.dropout if before is not None else float(self.surrogate_dropout or 0),
                 spectral=self.spectral,
                 use_text=self.label_text or start is None,
                 refinement=start,
@@ -184,13 +213,18 @@ class Decaf(Algorithm):
             ).to(run.device)
         if before is not None:
             network.go_on_from(before, blocks=not self.restart_blocks)
-        network.table.requires_grad_(before is None or not self.freeze_tokens)
+        starts = before is None and self.word_vectors is None
+        network.table.requires_grad_(starts or not self.freeze_tokens)
         return network
 
-    def _served_member(self, data: Prepared, ranker: TextTask, shortlister: Shortlister | None) -> Servable:
+    def _served_member(self, data: Prepared, ranker: TextTask, found: Shortlister | LabelLists | None) -> Servable:
         scorers = [Classifier("label", *ranker.classifiers())]
         encoders = {"label": ranker.network.served_encoder()}
-        if shortlister is None:
+        if found is None:
             return Servable(data.vectoriser, encoders, AllLabels(), scorers, Sigmoid(), self.steps_)
-        encoders["cluster"] = shortlister.task.network.served_encoder()
-        return Servable(data.vectoriser, encoders, shortlister.served("cluster"), scorers, Product(), self.steps_)
+        if isinstance(found, LabelLists):
+            encoders["list"] = found.encoder
+            candidates = found.centres.served("list", self.list_size)
+            return Servable(data.vectoriser, encoders, candidates, scorers, Sigmoid(), self.steps_)
+        encoders["cluster"] = found.task.network.served_encoder()
+        return Servable(data.vectoriser, encoders, found.served("cluster"), scorers, Product(), self.steps_)

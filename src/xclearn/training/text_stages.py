@@ -14,11 +14,13 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from xclearn.errors import ConfigError
 from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.losses import SCORES_AT_ONCE
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 from xclearn.parts.text_network import TextNetwork
 from xclearn.parts.text_training import WIDEST_BEAM, Negatives, TextTask
+from xclearn.text.word_vectors import read_word_vectors
 from xclearn.training.algorithm import number
 from xclearn.training.plan import StageCost
 from xclearn.training.prepare import Prepared, Size
@@ -92,10 +94,12 @@ class TextStages:
         lazy = [LazyAdam(table, lr=lr)] if table else []
         return [torch.optim.Adam(shared, lr=lr), *lazy, torch.optim.SGD(rows)]
 
-    def scored(self, size: Size, beam: int | None, n_clusters: int | None) -> int:
-        """Distinct labels a step trains."""
+    def scored(self, size: Size, beam: int | None, n_clusters: int | None, list_size: int | None = None) -> int:
+        """Distinct labels a step trains; `list_size` are those of a document where lists are found by search."""
         relevant = math.ceil(self.batch_size * size.labels_per_document)
-        if self.ranker == "shortlist":
+        if self.ranker == "shortlist" and list_size is not None:
+            others = self.batch_size * list_size
+        elif self.ranker == "shortlist":
             others = self.batch_size * (beam or WIDEST_BEAM) * math.ceil(size.n_labels / number(n_clusters))
         else:
             others = size.n_labels if self.ranker == "exact" else self.n_negatives
@@ -146,10 +150,18 @@ def task_score(task: TextTask, data: Prepared, stopping: Stopping | None, run: R
     return held_out_score(data, stopping.metric, lambda rows, k: task.best(held_out, rows.to(run.device), k))
 
 
-def token_table(data: Prepared, dim: int, run: Run) -> torch.Tensor:
-    """Random token vectors (V, D): their weighted sums are random projections of TF-IDF rows."""
+def token_table(data: Prepared, dim: int, run: Run, word_vectors: str | None = None) -> torch.Tensor:
+    """Token vectors (V, D): random, so that weighted sums are random projections of TF-IDF rows, or from a file."""
+    n_features, generator = data.size.n_features, run.generator("tokens")
     bound = math.sqrt(6 / dim) / 2
-    table = torch.empty(data.size.n_features, dim).uniform_(-bound, bound, generator=run.generator("tokens"))
+    table = torch.empty(n_features, dim).uniform_(-bound, bound, generator=generator)
+    if word_vectors is not None:
+        read = read_word_vectors(word_vectors, data.vectoriser.tokens(range(n_features)))
+        if read.values.shape[1] != dim:
+            todo = f"Set embedding_dim = {read.values.shape[1]}."
+            raise ConfigError("the word vectors have another length", where=word_vectors, got=dim, todo=todo)
+        run.note(tokens_with_word_vectors=f"{read.known.sum():,} of {n_features:,}")
+        table[torch.from_numpy(read.known)] = torch.from_numpy(read.values[read.known])
     return table.to(run.device)
 
 
