@@ -15,6 +15,7 @@ def test_the_files_were_found():
     assert len([path for path in FILES if path.parent.name == "astec"]) == ASTEC
     assert len([path for path in FILES if path.parent.name == "decaf"]) == 21 + 2  # the authors', and ours
     assert len([path for path in FILES if path.parent.name == "elias"]) == 5 + 6  # the authors', and ours
+    assert len([path for path in FILES if path.parent.name == "lightdxml"]) == 14 + 5  # the authors', and ours
 
 
 @pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(FOLDER)) for path in FILES])

@@ -140,10 +140,10 @@ def _summary(blocks: list[Block], cpu_us: list[float]) -> dict[str, Any]:
 
 def fit(arguments: argparse.Namespace) -> None:
     """Our model and the peers', on the bundled set."""
-    from xclearn.algorithms.one_vs_all import OneVsAll
+    from xclearn.algorithms.decaf import Decaf  # as `xc demo` trains it
 
     data = load_dataset(WORDNET)
-    OneVsAll(embedding_dim=DIM).fit(data, device="cpu").save(arguments.work / "model", replace=True)
+    Decaf().fit(data, device="cpu").save(arguments.work / "model", replace=True)
     labels = [row.indices.tolist() for row in data.train.relevance]
     fit_peers(arguments, "wordnet-peers", data.train.documents, labels, data.labels.names)
 
