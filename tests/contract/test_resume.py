@@ -26,12 +26,12 @@ SOLVED = ("label_tree", "slice", "sparse_one_vs_all")  # by a solver: no epochs 
 NAMES = [name for name in algorithms.algorithm_names() if name not in SOLVED]
 STOPPING = {"patience": 1, "hold_out": 0.1}
 SAMPLED = {"exact_labels": 0, "n_negatives": 8, "label_optimiser": "adam", "label_lr": 0.01}
-CYCLE = {"negatives": "nearest", "shortlist_size": 20, "refresh_every": 2, "label_batch_size": 32, "search": "exact"}
+CYCLE = {"negatives": "nearest", "shortlist_size": 20, "refresh_every": 2, "label_batch_size": 24}
 RUNS = [
     *((name, "plain", epochs_everywhere(name, 3)) for name in NAMES),
     *((name, "stopping", epochs_everywhere(name, 6) | {"stopping": STOPPING}) for name in NAMES),
     ("one_vs_all", "sampled", {"epochs": 3, "stopping": STOPPING} | SAMPLED),
-    ("lightdxml", "cycle", epochs_everywhere("lightdxml", 3) | CYCLE),
+    ("lightdxml", "cycle", epochs_everywhere("lightdxml", 3) | {"stopping": STOPPING} | CYCLE),
 ]
 SPOTS: dict[str, dict[str, Any]] = {
     "before the first checkpoint": {"event": "step", "count": 5},

@@ -52,11 +52,7 @@ class LabelTask:
     means: torch.Tensor  # (L, D) of labels
     relevance: SparseRows
 
-    @property
-    def module(self) -> LabelEncoder:
-        return self.encoder
-
-    def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
+    def loss(self, rows: torch.Tensor) -> torch.Tensor:
         """Mean of log(1 + d²) over the pairs `rows` (n,), d the distance of the document and the label."""
         owner = torch.searchsorted(self.relevance.indptr, rows, right=True) - 1  # (n,)
         places = self.encoder(self.means[self.relevance.columns[rows].long()])  # (n, D)

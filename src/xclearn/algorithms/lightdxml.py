@@ -1,0 +1,307 @@
+"""LightDXML: labels embedded among documents are the shortlist; they and the classifiers are trained in turns.
+
+From Mishra et al., "Light-weight Deep Extreme Multilabel Classification" (IJCNN 2023). A label encoder places each
+label near its documents, the labels nearest to a document are what it is trained against, and as training moves the
+documents, labels are placed anew every few epochs. One network and one classifier a label; no surrogate task and,
+unless asked for, no re-ranker.
+
+What differs from the authors' code: with `negatives = "all"` (the default on a GPU, and for few labels) classifiers are
+trained against all labels, and labels are placed once, at the end; they are placed anew after the last epoch
+(`final_refresh`); the label encoder starts as the identity; label rows start at zero with the prior −ln L and are
+trained by SGD instead of Adam; all relevant labels are trained in every step, not at most twenty; one learning-rate
+cycle instead of halvings, and the moments of the encoder's Adam start anew whenever labels were placed; the weight of
+the two scores is chosen on held-out documents, never on test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from xclearn.config import Count, Rate, Share
+from xclearn.config import Size as Number
+from xclearn.errors import ConfigError
+from xclearn.inference.servable import Servable
+from xclearn.inference.shortlists import Mix
+from xclearn.parts.calibration import Calibration
+from xclearn.parts.classifiers import RowClassifier, row_width
+from xclearn.parts.encoders import MultilayerEncoder, encoder_optimisers
+from xclearn.parts.label_encoder import LabelEncoder, LabelTask, label_means
+from xclearn.parts.losses import SCORES_AT_ONCE
+from xclearn.parts.re_ranking import SparseRanking
+from xclearn.parts.row_training import ROW_UPDATES, Negatives, RowTask, encoded, row_classifier
+from xclearn.parts.rows import SparseRows, feature_rows
+from xclearn.parts.transfer import TransferBlock, TransferEncoder
+from xclearn.search.nearest import Method
+from xclearn.search.shortlists import Centres, Shortlister
+from xclearn.text import WordPiece, Words
+from xclearn.text.word_vectors import WordVectors, read_word_vectors
+from xclearn.training.algorithm import Algorithm, number
+from xclearn.training.cycles import BestCycle
+from xclearn.training.plan import Plan, StageCost
+from xclearn.training.prepare import Prepared, Size
+from xclearn.training.run import Run
+from xclearn.training.scoring import best_fusion, held_out_score, served_score
+from xclearn.training.stage import Stage, Stopping, one_cycle
+
+_FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0)  # to choose from
+_SGD_LR = 0.1  # of label rows, per document
+
+
+@final
+@dataclass(kw_only=True)
+class Lightdxml(Algorithm):
+    """Labels embedded among documents, and a classifier of each label on the nearest of them, trained in turns."""
+
+    name: ClassVar[str] = "lightdxml"
+
+    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
+    embedding_dim: Count | None = None  # length of document and label vectors
+    word_vectors: str | None = None  # file of token vectors to start from; auto: random ones
+    dropout: Share = 0.3  # after each ReLU
+    batch_size: Count | None = None  # documents per step
+    model_epochs: Count = 20  # passes over train of encoder and classifiers, all cycles together
+    model_lr: Rate = 0.01  # peak learning rate of the encoder (Adam)
+    label_optimiser: Literal["sgd", "adam"] = "sgd"  # of label rows; adam is the authors' choice
+    label_lr: Rate | None = None  # peak learning rate of label rows; auto: 0.1 for sgd, model_lr for adam
+    warm_up: Share = 0.1  # share of training in which learning rates rise
+    negatives: Literal["nearest", "all"] | None = None  # labels trained against: nearest by embedding, or every other
+    shortlist_size: Count = 500  # nearest labels a document is trained against, and scored when predicting
+    n_random: Number = 0  # random labels beside the nearest, drawn in every step
+    search: Method | None = None  # exact, or an index of faiss
+    refresh_every: Count | None = None  # epochs after which labels are placed anew
+    final_refresh: bool = True  # whether they are after the last epoch too; the authors' code does not
+    label_epochs: Count = 4  # passes over pairs of documents and labels whenever labels are placed
+    label_encoder_dim: Count | None = None  # hidden values of the label encoder
+    label_encoder_relu: bool = True  # whether it ends in a ReLU, as in the paper; the authors' code has none
+    label_encoder_lr: Rate = 0.001  # its peak learning rate (Adam)
+    label_batch_size: Count = 512  # pairs per step
+    reranker_epochs: Number = 0  # passes over train of a re-ranker like Astec's; 0 leaves it out
+    reranker_lr: Rate = 0.003  # peak learning rate of the re-ranker (Adam)
+    reranker_size: Count = 100  # labels that the re-ranker is trained on for each document
+    reranker_weight: Share = 0.5  # of the re-ranker's logit beside the classifier's
+    fusion: Literal["plain", "row_max"] = "plain"  # whether scores are divided by the largest of their row
+    fusion_weight: Share | None = None  # of classifiers beside the similarity to label embeddings
+    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels anew; auto: none
+    calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out; auto: none
+    stopping: Stopping | None = None  # end on a held-out metric, keep the best cycle, and choose fusion_weight by it
+
+    def _auto(self, size: Size, device: str) -> dict[str, Any]:
+        gpu = device == "cuda"
+        dim = self.embedding_dim or min(302 if gpu else 126, max(32, 2 * math.isqrt(size.n_labels)))
+        return {
+            "embedding_dim": dim,
+            "batch_size": min(1024 if gpu else 256, max(16, size.n_documents // 50)),
+            "negatives": "all" if gpu or size.n_labels <= 4_000 else "nearest",
+            "refresh_every": math.ceil(self.model_epochs / 3),
+            "label_encoder_dim": 2 * dim,
+            "fusion_weight": None if self.stopping else 0.5,
+        }
+
+    def _plan(self, size: Size, device: str) -> Plan:
+        dim, values = number(self.embedding_dim), 2 * number(self.embedding_dim) * number(self.label_encoder_dim)
+        listed = min(size.n_labels, self.shortlist_size + self.n_random) if self._nearest else size.n_labels
+        placing = len(self._cycles()) * self._nearest + (self.final_refresh or not self._nearest)
+        labels = StageCost(
+            name="labels",
+            parameters=4 * (values + dim * (size.n_features + 2 * size.n_labels)),
+            optimiser=8 * values,
+            working=4 * (values + 4 * self.label_batch_size * dim + size.n_labels * dim),
+            flops_per_epoch=6.0 * size.n_relevant * values,
+            epochs=self.label_epochs * placing,
+            path=f"{size.n_relevant:,} pairs of a document and its label",
+        )
+        stages = [labels, self._cost("model", listed, self.model_epochs, size, device)]
+        if self.reranker_epochs:
+            first = min(size.n_labels, self.reranker_size)
+            stages.append(self._cost("re-ranker", first, self.reranker_epochs, size, device))
+        held = 4 * dim * (size.n_documents + size.n_labels)  # vectors of documents, places of labels
+        lists = 4 * size.n_documents * min(size.n_labels, self.shortlist_size) * self._nearest
+        data = 8 * (size.n_feature_entries + size.n_relevant) + 16 * size.n_documents + held + lists
+        return Plan(device=device, data=data, stages=tuple(stages))
+
+    def _cost(self, name: str, scored: int, epochs: int, size: Size, device: str) -> StageCost:
+        """Beside a re-ranker there is the first network; with stopping, the best epoch and the best cycle."""
+        dim, gpu = number(self.embedding_dim), device == "cuda"
+        table, rows = dim * (size.n_features + dim), size.n_labels * row_width(dim)
+        copies = 2 if name == "re-ranker" else 2 + self._nearest if self.stopping else 1
+        block = min(number(self.batch_size) * scored, SCORES_AT_ONCE[device]) * (2 if gpu else 4)
+        return StageCost(
+            name=name,
+            parameters=4 * copies * (table + rows) + 2 * gpu * rows,
+            optimiser=8 * table + ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows,
+            working=max(3 * block, 4 * rows),  # scores and their gradients; later the served copy
+            flops_per_epoch=6.0 * size.n_documents * scored * row_width(dim),
+            epochs=epochs,
+            path=f"{self.negatives}: {scored:,} of {size.n_labels:,} labels a document",
+        )
+
+    def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
+        self._documents = feature_rows(data.features, run.device)
+        self._labels = SparseRows.of(data.relevance, run.device)
+        self._note_empty_labels(data, run)
+        epochs, encoder, classifier = self.model_epochs, self._encoder(data, run), self._classifier(data, run)
+        if self.word_vectors is not None:
+            self._set_word_vectors(encoder, self.word_vectors, data, run)
+        self.encoders_, self.classifiers_ = {"document": encoder}, {"document": classifier}
+        places = LabelEncoder(
+            encoder.dim, number(self.label_encoder_dim), run.generator("places"), relu=self.label_encoder_relu
+        ).to(run.device)
+        task = RowTask(encoder, classifier, self._documents, self._labels, Negatives())
+        best = BestCycle(task.module, self.stopping.patience if self.stopping else 1)
+        for begin, end in self._cycles():
+            if self._nearest:
+                yield from self._place(f"labels-{begin}", places, data, run)
+                task = replace(task, negatives=self._lists(f"lists-{begin}", data, run))
+            score, share = self._score(task, data, run), (begin / epochs, end / epochs)
+            yield self._model_stage(f"model-{begin}", task, self.model_lr, end - begin, share, score)
+            encoder.eval()  # a stage that is restored leaves it in training mode
+            if self._nearest and score is not None and best.finished(score(), end - begin):
+                break
+        best.restore()
+        if self.final_refresh or not self._nearest:
+            yield from self._place("labels-last", places, data, run)
+        if self.reranker_epochs:
+            yield self._re_ranker_stage(task, data, run)
+        if self.fusion_weight is None:
+            fusions = {weight: self._mix(weight) for weight in _FUSION_WEIGHTS}
+            self.fusion_weight = best_fusion(data, self.stopping, self._served(data, 1.0), fusions)
+
+    def _servable(self, data: Prepared) -> Servable:
+        assert self.fusion_weight is not None
+        return self._served(data, self.fusion_weight)
+
+    def _served(self, data: Prepared, weight: float) -> Servable:
+        encoders = {name: encoder.eval().served() for name, encoder in self.encoders_.items()}
+        scorers = [classifier.served(name) for name, classifier in self.classifiers_.items()]
+        candidates = self.centres_.served("document", self.shortlist_size)
+        return Servable(data.vectoriser, encoders, candidates, list(scorers), self._mix(weight))
+
+    def _mix(self, weight: float) -> Mix:
+        weights = [1.0] if len(self.classifiers_) == 1 else [1 - self.reranker_weight, self.reranker_weight]
+        return Mix(weights, weight, self.fusion == "row_max")
+
+    @property
+    def _nearest(self) -> bool:
+        return self.negatives == "nearest"
+
+    def _cycles(self) -> list[tuple[int, int]]:
+        """First epoch and end of each cycle; where nothing is listed, one is all."""
+        epochs, every = self.model_epochs, number(self.refresh_every)
+        if every > epochs:
+            allowed = f"up to model_epochs = {epochs}"
+            raise ConfigError("a cycle is longer than training", where="refresh_every", got=every, allowed=allowed)
+        every = every if self._nearest else epochs
+        return [(begin, min(begin + every, epochs)) for begin in range(0, epochs, every)]
+
+    def _place(self, name: str, places: LabelEncoder, data: Prepared, run: Run) -> Iterator[Stage]:
+        """Train the label encoder on the documents as they lie now; then labels lie where it says."""
+        vectors = encoded(self.encoders_["document"], self._documents, run.device)
+        task = LabelTask(places, vectors, label_means(vectors, self._labels), self._labels)
+        yield Stage(
+            name=name,
+            module=places,
+            loss=lambda batch: task.loss(batch.rows),
+            n_items=len(self._labels.columns),
+            batch_size=self.label_batch_size,
+            epochs=self.label_epochs,
+            optimisers=[torch.optim.Adam(places.parameters(), lr=self.label_encoder_lr)],
+            schedule=one_cycle(self.warm_up),
+        )
+        found = torch.from_numpy(np.unique(data.relevance.indices)).long().to(run.device)
+        self.centres_ = Centres(F.normalize(task.embeddings()[found], dim=1), found)
+
+    def _note_empty_labels(self, data: Prepared, run: Run) -> None:
+        """A label without documents has no mean: it lies nowhere and is never found."""
+        missing = data.size.n_labels - len(np.unique(data.relevance.indices))
+        if missing:
+            run.note(labels_without_documents=missing)
+
+    def _lists(self, name: str, data: Prepared, run: Run) -> Negatives:
+        said, size = partial(run.log, "search"), self.shortlist_size
+        shortlister = Shortlister(source="centroids", size=size, method=self.search, seed=0, said=said)
+        vectors = encoded(self.encoders_["document"], self._documents, run.device)
+        lists = run.keep(name, "", lambda: shortlister.lists(vectors, data.relevance, self.centres_))
+        return Negatives(shortlist=torch.from_numpy(lists).to(run.device), drawn=self.n_random)
+
+    def _re_ranker_stage(self, task: RowTask, data: Prepared, run: Run) -> Stage:
+        """A network of its own, which starts from the first and is trained on the labels that it ranks first."""
+        size = min(self.reranker_size, data.size.n_labels)
+        kept = run.keep("first", "", lambda: task.best_of(task.negatives.shortlist, size).cpu().numpy())
+        encoder, classifier = self._encoder(data, run), self._classifier(data, run)
+        encoder.load_state_dict(task.encoder.state_dict())
+        self.encoders_["re-ranker"], self.classifiers_["re-ranker"] = encoder, classifier
+        first = Negatives(shortlist=torch.from_numpy(kept).to(run.device))
+        ranker = RowTask(encoder, classifier, self._documents, self._labels, first)
+        return self._model_stage("re-ranker", ranker, self.reranker_lr, self.reranker_epochs)
+
+    def _encoder(self, data: Prepared, run: Run) -> TransferEncoder:
+        """The sum of token vectors and a residual block, as Astec's."""
+        dim, sparse = number(self.embedding_dim), run.device.type == "cpu" and not data.size.dense
+        generator = run.generator("encoder")
+        base = MultilayerEncoder(data.size.n_features, dim, 0, self.dropout, generator, sparse=sparse)
+        return TransferEncoder(base, TransferBlock(dim, self.dropout, "spectral", 1.0)).to(run.device)
+
+    def _set_word_vectors(self, encoder: TransferEncoder, path: str, data: Prepared, run: Run) -> None:
+        """Tokens that the file does not know keep their random vectors."""
+        assert isinstance(encoder.base, MultilayerEncoder)
+        table = encoder.base.token_embeddings.data
+        arrays = run.keep_all("word_vectors", "", lambda: self._read(path, data)._asdict())
+        known = torch.from_numpy(arrays["known"])
+        table[known.to(table.device)] = torch.from_numpy(arrays["values"])[known].to(table.device)
+
+    def _read(self, path: str, data: Prepared) -> WordVectors:
+        found = read_word_vectors(path, data.vectoriser.tokens(range(data.size.n_features)))
+        length, dim = found.values.shape[1], self.embedding_dim
+        if length != dim:
+            what, allowed = "word vectors have another length", f"{length}, as theirs"
+            raise ConfigError(what, where="embedding_dim", got=dim, allowed=allowed)
+        return found
+
+    def _classifier(self, data: Prepared, run: Run) -> RowClassifier:
+        rate = self.label_lr or {"adam": self.model_lr, "sgd": _SGD_LR}[self.label_optimiser]
+        n_labels, dim = data.size.n_labels, number(self.embedding_dim)
+        return row_classifier(n_labels, dim, rate, self.label_optimiser, "bce_sum", run.device)
+
+    def _score(self, task: RowTask, data: Prepared, run: Run) -> Callable[[], float] | None:
+        """The held-out metric of the classifiers: among the nearest labels where these are what they learn."""
+        if self.stopping is None:
+            return None
+        metric = self.stopping.metric
+        if self._nearest:
+            return lambda: served_score(data, metric, self._served(data, 1.0))
+        assert data.held_out_features is not None
+        held_out = feature_rows(data.held_out_features, run.device)
+        return held_out_score(data, metric, lambda rows, k: task.best(held_out, rows.to(run.device), k))
+
+    def _model_stage(
+        self,
+        name: str,
+        task: RowTask,
+        lr: float,
+        epochs: int,
+        share: tuple[float, float] = (0.0, 1.0),
+        score: Callable[[], float] | None = None,
+    ) -> Stage:
+        """`share` of the learning-rate cycle is run through."""
+        assert isinstance(task.encoder, TransferEncoder)
+        cycle, (begin, end) = one_cycle(self.warm_up), share
+        return Stage(
+            name=name,
+            module=task.module,
+            loss=lambda batch: task.loss(batch.rows, batch.step, batch.generator),
+            n_items=len(self._documents),
+            batch_size=number(self.batch_size),
+            epochs=epochs,
+            optimisers=encoder_optimisers(task.encoder, lr),
+            schedule=lambda done: cycle(begin + done * (end - begin)),
+            score=score,
+            patience=self.stopping.patience if self.stopping and score else None,
+        )
