@@ -194,6 +194,8 @@ def test_a_finished_stage_is_restored_without_training(tmp_path):
     assert events == [{"event": "stage_restored", "stage": "train"}]
     assert again.value.item() == module.value.item() != 0
     assert loss.rows == []
+    assert not module.training
+    assert not again.training
 
 
 def test_gradients_add_up_over_the_steps_that_an_optimiser_waits():

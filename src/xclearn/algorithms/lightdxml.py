@@ -162,7 +162,6 @@ class Lightdxml(Algorithm):
                 task = replace(task, negatives=self._lists(f"lists-{begin}", data, run))
             score, share = self._score(task, data, run), (begin / epochs, end / epochs)
             yield self._model_stage(f"model-{begin}", task, self.model_lr, end - begin, share, score)
-            encoder.eval()  # a stage that is restored leaves it in training mode
             if self._nearest and score is not None and best.finished(score(), end - begin):
                 break
         best.restore()

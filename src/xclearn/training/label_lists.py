@@ -41,7 +41,7 @@ def label_lists(
     task: TextTask, data: Prepared, run: Run, *, source: ListSource, size: int, method: Method | None
 ) -> LabelLists:
     """The labels whose documents lie nearest under the network of a task."""
-    task.network.eval()
+    task.network.eval()  # it may not have been trained at all
     rows = torch.arange(len(task.documents), device=run.device)
     with torch.no_grad():
         vectors = torch.cat([task.network.encode(task.documents.take(part)) for part in rows.split(_AT_ONCE)])  # (N, D)

@@ -21,14 +21,19 @@ from xclearn.training.stage import Batch, Stage
 
 
 def train(stage: Stage, run: Run) -> None:
-    """Train a stage, or take its weights from the checkpoint if it is finished there."""
+    """Train a stage, or take its weights from the checkpoint if it is finished there; leaves it in evaluation mode."""
     stage.module.to(run.device)
     done = run.checkpoint.load(f"done-{stage.name}")
-    if done is not None:
+    if done is None:
+        _train(stage, run)
+    else:
         with _fitting(stage):
             _load_module(stage, done[0])
         run.log("stage_restored", stage=stage.name)
-        return
+    stage.module.eval()
+
+
+def _train(stage: Stage, run: Run) -> None:
     progress = _Progress(stage, run)
     with _fitting(stage):
         progress.restore()
