@@ -28,7 +28,7 @@ from benchmarks.record import record
 
 from xclearn.data import Dataset, LabelSet, load_dataset
 from xclearn.inference import Model, Predictor, load_model, save_model
-from xclearn.inference.components import Bag, Relu, Residual, Sigmoid
+from xclearn.inference.components import Bag, GatedBlock, Relu, Residual, Sigmoid
 from xclearn.inference.export import Choice, Exporter, Form, HoldOut
 from xclearn.inference.exported import Features, RowClassifier, Rows, TokenIndex
 from xclearn.inference.servable import Servable
@@ -294,11 +294,12 @@ def bytes_touched(predictor: Predictor, texts: list[str]) -> int:
     """Mean bytes of the model that one text reads: embeddings, layers, postings, label rows."""
     servable = predictor.model.servable
     assert isinstance(servable, Servable)
-    index, (scorer,), bag = servable.candidates, servable.scorers, servable.encoders["document"]
+    index, (scorer,) = servable.candidates, servable.scorers
     assert isinstance(index, TokenIndex)
     assert isinstance(scorer, RowClassifier)
+    bag = servable.encoders[scorer.vector]
     assert isinstance(bag, Bag)
-    layers = sum(layer.weight.nbytes for layer in bag.layers if isinstance(layer, Residual))
+    layers = sum(layer.weight.nbytes for layer in bag.layers if isinstance(layer, Residual | GatedBlock))
     row = scorer.rows.values[:1].nbytes + 8
     total = 0
     for features in servable.vectoriser.transform(texts):
