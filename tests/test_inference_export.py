@@ -258,13 +258,26 @@ def point(precision="int8", breadth=0, *, p_at_1=50.0, lost=0.0, psp=0.0, p50=10
     return Measured(Form(precision, breadth), {"P@1": p_at_1}, losses, overlap, p50, 2 * p50)
 
 
+def test_a_label_that_no_document_has_is_found_by_its_text(data, model):
+    """Of train without the documents of label 7: its text alone makes it a candidate."""
+    text = data.labels.texts[7]
+    kept = np.flatnonzero(data.train.relevance[:, [7]].toarray().ravel() == 0)
+    bare = replace(data, train=data.train.take(kept))
+    for labels, there in ((bare.labels, True), (replace(bare.labels, texts=None), False)):
+        index = Exporter(model, replace(bare, labels=labels)).export(Form("fp32", 125)).servable.candidates
+        found = index.find({index.vector: model.servable.vectoriser.transform([text])})[0]
+        assert (7 in found) == there
+
+
 def test_choices():
     exact = point(p50=900)
     middle = point(breadth=500, lost=0.05, p_at_1=49.95, p50=60)
     fast = point(breadth=125, lost=0.2, p_at_1=49.8, p50=30)
     tail = point(breadth=64, lost=0.0, psp=0.6, p50=10)
-    points = [exact, middle, fast, tail]
-    assert Choice().pick(points) is middle  # a tenth of a point at most
+    other = point(breadth=250, overlap=70.0, p50=40)
+    points = [exact, middle, fast, tail, other]
+    assert Choice().pick(points) is middle  # a tenth of a point at most, and three quarters of the best ten
+    assert Choice(max_loss=0.1).pick(points) is other
     assert Choice(max_loss=0.25).pick(points) is fast  # not `tail`, whose PSP@5 is refused
     assert Choice(max_loss=0.25).pick([tail]) is tail
     assert Choice(target_p99_us=70).pick([middle, fast]) is fast

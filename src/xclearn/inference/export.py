@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.data import hold_out
-from xclearn.data.dataset import Dataset, Documents, Split, take_documents
+from xclearn.data.dataset import Dataset, Documents, Split, kind_of, take_documents
 from xclearn.data.splits import pairs_matrix
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, DataError, ModelError
@@ -37,6 +37,7 @@ BEAMS = (8, 16, 32, 64, 128)  # clusters kept of a model that scores the labels 
 SHARES = (0.25, 0.5)  # of the labels found by a model that compares centres
 LIMITS = {"P@1": 0.3, "PSP@5": 0.5}  # points that a form may lose before it is refused
 _USUAL_LOSS = 0.1  # points of P@1 where no limit is given
+_USUAL_OVERLAP = 75.0  # percent of the best ten, likewise: an index knows train by heart, so its loss there looks small
 _PER_POSTING = 4  # labels in the shortlist for each posting read of a token
 _TOKENS = "tokens"  # the vector that the index of tokens reads
 _DEPTH = 10  # labels of an answer that are compared with those of the original
@@ -99,8 +100,8 @@ class Choice:
                 best = min(point.p99_us for point in points)
                 raise ConfigError("no form is as fast", got=self.target_p99_us, allowed=f"{best:.0f} µs or more")
             return max(fast, key=lambda point: (round(point.values["P@1"], 2), point.overlap))
-        most = _USUAL_LOSS if self.max_loss is None else self.max_loss
-        near = [point for point in points if point.lost["P@1"] <= most and _too_much(point) is None]
+        most, least = (_USUAL_LOSS, _USUAL_OVERLAP) if self.max_loss is None else (self.max_loss, 0.0)
+        near = [p for p in points if p.lost["P@1"] <= most and p.overlap >= least and _too_much(p) is None]
         return min(near, key=lambda point: point.p50_us) if near else min(points, key=lambda point: point.lost["P@1"])
 
 
@@ -148,9 +149,9 @@ class Exporter:
 
     @cached_property
     def _sample(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-        """The train documents as features (n, V), and the labels (n, L) to be found for each.
+        """Train documents and label texts as features (n, V), and the labels (n, L) to be found for each.
 
-        These are their own labels, and of some documents what the model itself answers.
+        These are their own labels, and of some documents what the model itself answers; a label for its text.
         """
         if self.data is None:
             raise ConfigError("an index is made from documents", todo="Give --data.")
@@ -160,7 +161,12 @@ class Exporter:
         pairs = np.column_stack([np.repeat(some, best.shape[1]), best.ravel()])
         wanted = (train.relevance + pairs_matrix(pairs[pairs[:, 1] >= 0], train.relevance.shape)).tocsr()
         wanted.data[:] = 1
-        return self.model.servable.vectoriser.transform(train.documents), wanted
+        vectoriser, texts = self.model.servable.vectoriser, self.data.labels.texts
+        features = vectoriser.transform(train.documents)
+        if texts is None or kind_of(texts) != kind_of(train.documents):
+            return features, wanted
+        itself = sp.identity(len(texts), dtype=wanted.dtype, format="csr")
+        return sp.vstack([features, vectoriser.transform(texts)]).tocsr(), sp.vstack([wanted, itself]).tocsr()
 
 
 @final
@@ -207,7 +213,8 @@ def held_out(data: Dataset) -> Split:
     """What forms are measured on: the dev split, or else a part of train, each document with half of its words.
 
     A model knows what it was trained on by heart. With half of the words its answers are again such as an unseen
-    document gets, though better, and what a form loses is rather over- than underestimated.
+    document gets, though better. An index made from train knows these documents too, so that what it loses is
+    underestimated; a dev split is the better measure.
     """
     held = data.dev if data.dev is not None else hold_out(data, most=_HELD_OUT)[1]
     if not len(held):
