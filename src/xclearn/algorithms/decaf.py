@@ -99,7 +99,7 @@ class Decaf(Algorithm):
             "batch_size": min(1024, max(16, size.n_documents // 50)),
             "surrogate_epochs": (30 if gpu else 20) * scale,
             "shortlister_epochs": 10 * scale,
-            "ranker_epochs": 5 * scale,
+            "ranker_epochs": (5 if gpu else 6) * scale,
             "surrogate_dropout": self.dropout,
             "ranker": "exact" if gpu or size.n_labels <= 4_000 else "sampled",
             "n_clusters": 2 ** min(17, max(0, math.floor(math.log2(size.n_labels / 3)))),
