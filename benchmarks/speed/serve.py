@@ -349,7 +349,7 @@ def _loaded(folder: Path) -> tuple[Predictor, float]:
 
 def record_row(name: str, row: dict[str, Any]) -> None:
     """Into results/ and onto the screen."""
-    record(name, row)
+    record(name, {"seed": 0, **row})
     print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
 
 
