@@ -34,7 +34,8 @@ test-slow: setup  # what takes minutes: the whole demo
 bench: setup
 	$(BIN)/python -m benchmarks.speed.kernels
 
-# Peers have needs of their own, PECOS even an older NumPy: an environment each. They are trained first, a quarter of an hour.
+# Peers have needs of their own, PECOS even an older NumPy: an environment each. They are trained first, a quarter of an
+# hour. The load on the server is made by wrk, which is not of Python: apt install wrk.
 BENCH := .bench
 PECOS := --peer pecos=$(BENCH)/pecos/bin/python
 PEERS := $(PECOS) --peer pecos_sklearn=$(BENCH)/pecos/bin/python --peer omikuji=$(BENCH)/peers/bin/python \

@@ -3,8 +3,8 @@
     python -m benchmarks.speed.serve_http --model .bench/exported
 
 The empty handler is FastAPI under uvicorn, with the server's own settings of it, that answers a constant and reads
-nothing. Both servers run all the time and are asked in turns by load.cpp, which is compiled here (g++); wrk is not
-needed. Predictions without a server are timed between the turns. Figures are medians over the rounds; `cpu_us` is the
+nothing. Both servers run all the time and are asked in turns by wrk (`apt install wrk`), with load.lua.
+Predictions without a server are timed between the turns. Figures are medians over the rounds; `cpu_us` is the
 processor's time of the server, which other work on the machine changes less. Rows go to results/serve_http.csv;
 `allowed_us` and `allowed_cpu_us` are 1.5 times the empty handler and one prediction.
 """
@@ -31,6 +31,7 @@ from xclearn.inference import Predictor
 
 CONNECTIONS, ROUNDS, SECONDS, K = (1, 16, 256), 9, 2, 10
 TIMES = ("p50_us", "p99_us", "cpu_us")
+LOAD = Path(__file__).with_name("load.lua")
 XC = "from xclearn.cli.main import main; main()"
 EMPTY = """
 import uvicorn
@@ -48,11 +49,13 @@ class Server(NamedTuple):
     port: int
     process: psutil.Process
 
-    def asked(self, load: str, connections: int, bodies: Path) -> dict[str, float]:
-        """What load.cpp says, and the CPU time of the server for one request."""
+    def asked(self, connections: int, bodies: Path) -> dict[str, float]:
+        """What wrk says, and the CPU time of the server for one request."""
         before = sum(self.process.cpu_times()[:2])
-        command = [load, str(self.port), str(connections), str(SECONDS), str(bodies)]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        options = ["-t", "1", "-c", str(connections), "-d", f"{SECONDS}s", "-s", str(LOAD)]
+        command = ["wrk", *options, f"http://127.0.0.1:{self.port}/predict", "--", str(bodies)]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        found: dict[str, float] = json.loads(said.splitlines()[-1])
         return found | {"cpu_us": 1e6 * (sum(self.process.cpu_times()[:2]) - before) / max(1, found["requests"])}
 
 
@@ -70,10 +73,8 @@ def running(*command: str) -> Iterator[Server]:
 
 def measure(arguments: argparse.Namespace) -> None:
     texts = [str(text) for text in load_dataset(WORDNET).split("test").documents[:2000]]
-    bodies, load = arguments.work / "bodies.jsonl", str(arguments.work / "load")
+    bodies = arguments.work / "bodies.jsonl"
     bodies.write_text("".join(json.dumps({"text": text, "k": K}) + "\n" for text in texts), encoding="utf-8")
-    source = str(Path(__file__).with_name("load.cpp"))
-    subprocess.run(["g++", "-std=c++20", "-O2", source, "-o", load], check=True)
     found: dict[tuple[str, int], list[dict[str, float]]] = {}
     predictor, predicted = Predictor.load(arguments.model), []
     ours = [sys.executable, "-c", XC, "serve", str(arguments.model), "--port", "0"]
@@ -82,7 +83,7 @@ def measure(arguments: argparse.Namespace) -> None:
         for _ in range(ROUNDS):
             for n in CONNECTIONS:
                 for name, own in (("empty handler", empty), ("xc serve", server)):
-                    found.setdefault((name, n), []).append(own.asked(load, n, bodies))
+                    found.setdefault((name, n), []).append(own.asked(n, bodies))
             predicted.append(prediction(predictor, texts))
     wall, cpu = np.median(predicted, axis=0).round(1).tolist()
     for (name, n), runs in found.items():
