@@ -12,6 +12,7 @@ from xclearn.parts.game import GameStep
 
 SHORT = {
     "label_tree": {"n_trees": 1},
+    "astec": {"surrogate_epochs": 20, "extreme_epochs": 20, "embedding_dim": 48, "batch_size": 16},
     "decaf": {"surrogate_epochs": 20, "ranker_epochs": 5, "embedding_dim": 32, "batch_size": 32},
 }
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.accuracy.run import _peak, held_out
-from benchmarks.record import RESULTS, record
+from benchmarks.accuracy.run import _peak, held_out, table_arguments
+from benchmarks.record import record
 
 from xclearn import algorithms, config
 from xclearn.data import Dataset, load_dataset
@@ -132,18 +132,9 @@ def _encoder(arguments: argparse.Namespace, name: str) -> list[str]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="a data set's folder")
-    parser.add_argument(
-        "--tables", nargs="*", default=[], help="of " + ", ".join(dict.fromkeys(row[0] for row in TABLES))
-    )
-    parser.add_argument("--split", choices=("test", "hold_out"), default="test")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of every ELIAS row")
+    parser = table_arguments(__doc__, [row[0] for row in TABLES], "ELIAS")
     parser.add_argument("--transformer", default="", help="a folder with a transformer, instead of the bag")
     parser.add_argument("--max-length", type=int, default=32, help="tokens that the transformer reads")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--folder", default=str(RESULTS), help="where the results are")
     return parser.parse_args()
 
 

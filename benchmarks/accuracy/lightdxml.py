@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy.astec import interval, plot
-from benchmarks.accuracy.run import held_out
-from benchmarks.record import RESULTS, record
+from benchmarks.accuracy.run import held_out, table_arguments
+from benchmarks.record import record
 
 from xclearn import algorithms, config, load
 from xclearn.data import Dataset, load_dataset
@@ -138,17 +138,8 @@ class _Mixed:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="a data set's folder")
-    parser.add_argument(
-        "--tables", nargs="*", default=[], help="of " + ", ".join(dict.fromkeys(row[0] for row in TABLES))
-    )
-    parser.add_argument("--split", choices=("test", "hold_out"), default="test")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of every LightDXML row")
-    parser.add_argument("--device", default="auto")
+    parser = table_arguments(__doc__, [row[0] for row in TABLES], "LightDXML")
     parser.add_argument("--plot", default="", help="a picture of P@1")
-    parser.add_argument("--folder", default=str(RESULTS), help="where lightdxml.csv is")
     return parser.parse_args()
 
 

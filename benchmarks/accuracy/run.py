@@ -77,6 +77,19 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
+def table_arguments(description: str | None, tables: list[str], name: str) -> argparse.ArgumentParser:
+    """What the scripts that fill a paper's tables ask for."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="a data set's folder")
+    parser.add_argument("--tables", nargs="*", default=[], help="of " + ", ".join(dict.fromkeys(tables)))
+    parser.add_argument("--split", choices=("test", "hold_out"), default="test")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=f"of every {name} row")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--folder", default=str(RESULTS), help="where the results are")
+    return parser
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="wordnet-related")

@@ -43,6 +43,7 @@ from xclearn.parts.encoder_settings import (
 )
 from xclearn.parts.encoders import DocumentEncoder, MultilayerEncoder, encoder_optimisers
 from xclearn.parts.frozen import Frozen, solved
+from xclearn.parts.game import GameStep
 from xclearn.parts.losses import SCORES_AT_ONCE, OutputLoss
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_training import (
@@ -132,6 +133,7 @@ class Astec(Algorithm):
     fusion_weight: Share | None = None  # of classifiers beside the similarity to label centres
     served_labels: Count | None = None  # labels scored for a document when predicting
     n_members: Count = 1  # ensemble members, each trained on its own
+    game: GameStep | None = None  # pass the scores of the best labels on over a label graph
     sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels anew; auto: none
     calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out; auto: none
     stopping: Stopping | None = None  # end Module IV on a held-out metric, and choose fusion_weight by it
@@ -193,6 +195,7 @@ class Astec(Algorithm):
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         self._documents = feature_rows(data.features, run.device)
         self._labels = SparseRows.of(data.relevance, run.device)
+        self.steps_ = [self.game.build(data.relevance, data.label_names, run.seed_of("graph"))] if self.game else []
         self.members_: list[_Member] = []
         for member in range(self.n_members):
             base = self._encoder(data, run, member, "encoder")
@@ -217,7 +220,7 @@ class Astec(Algorithm):
         parts = self.members_[member]
         weights = [1.0] if len(parts.scorers) == 1 else [1 - self.reranker_weight, self.reranker_weight]
         mix = Mix(weights, weight, self.fusion == "row_max")
-        return Servable(data.vectoriser, parts.encoders, parts.candidates, parts.scorers, mix)
+        return Servable(data.vectoriser, parts.encoders, parts.candidates, parts.scorers, mix, self.steps_)
 
     def _surrogate_stage(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Stage:
         """Module I: the encoder with a block of its own on an easier task; all but the encoder is then discarded."""

@@ -28,7 +28,6 @@ from xclearn.inference.sparse import LabelTrees, Tree, TreeLevel
 from xclearn.labels.clustering import cluster_labels, label_centroids
 from xclearn.parts.game import GameStep
 from xclearn.parts.linear import (
-    TEXT_WEIGHT,
     Loss,
     Solver,
     leaf_order,
@@ -37,6 +36,7 @@ from xclearn.parts.linear import (
     matrix_of,
     require_label_text,
     tree_levels,
+    usual_text_weight,
 )
 from xclearn.text import WordPiece, Words
 from xclearn.training.algorithm import Algorithm
@@ -70,9 +70,7 @@ class LabelTree(Algorithm):
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002
-        if size.n_label_entries == 0:
-            return {"label_text_weight": 0.0}
-        return {"label_text_weight": None if self.stopping else TEXT_WEIGHT}
+        return {"label_text_weight": usual_text_weight(size.n_label_entries, chosen_later=self.stopping is not None)}
 
     def _plan(self, size: Size, device: str) -> Plan:
         widths = [*level_widths(size.n_labels, self.branching, self.max_leaf), size.n_labels]

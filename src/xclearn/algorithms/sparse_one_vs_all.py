@@ -23,7 +23,6 @@ from xclearn.config import Count, Rate, Weight
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import SparseClassifier
 from xclearn.parts.linear import (
-    TEXT_WEIGHT,
     Level,
     Loss,
     Solver,
@@ -31,6 +30,7 @@ from xclearn.parts.linear import (
     linear_servable,
     matrix_of,
     require_label_text,
+    usual_text_weight,
 )
 from xclearn.text import WordPiece, Words
 from xclearn.training.algorithm import Algorithm
@@ -60,9 +60,7 @@ class SparseOneVsAll(Algorithm):
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002
-        if size.n_label_entries == 0:
-            return {"label_text_weight": 0.0}
-        return {"label_text_weight": None if self.stopping else TEXT_WEIGHT}
+        return {"label_text_weight": usual_text_weight(size.n_label_entries, chosen_later=self.stopping is not None)}
 
     def _plan(self, size: Size, device: str) -> Plan:
         words = size.n_feature_entries / max(1, size.n_documents)

@@ -7,6 +7,7 @@ place; the loss itself is computed only when asked for. Knows nothing about enco
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
 import torch
@@ -18,11 +19,9 @@ from xclearn.kernels import shortlist
 from xclearn.kernels.shortlist import PairLoss, train_pairs
 from xclearn.parts.fused import descend
 from xclearn.parts.label_rows import LabelRows
-from xclearn.parts.losses import OutputLoss, aligned, block_gradient, blocks, filled_up, pair_gradient
+from xclearn.parts.losses import PAIRS_AT_ONCE, OutputLoss, aligned, block_gradient, blocks, filled_up, pair_gradient
 from xclearn.parts.row_update import RowSgd, RowUpdate
 from xclearn.parts.rows import Gathered
-
-_PAIRS_AT_ONCE = 1 << 16  # pairs whose rows are gathered at a time
 
 
 def row_width(dim: int) -> int:
@@ -91,15 +90,15 @@ class RowClassifier(nn.Module):
 
     def exact_loss(self, x: torch.Tensor, positives: Gathered, *, measure: bool) -> torch.Tensor:
         """Train all rows on a batch `x` (n, D); the gradient is of the mean loss, the value NaN unless measured."""
-        return _FusedStep.apply(x, self, positives, None, measure)
+        return _Fused.apply(x, lambda x: self.step(x, positives, None, measure))
 
     def sampled_loss(self, x: torch.Tensor, positives: Gathered, labels: torch.Tensor) -> torch.Tensor:
         """Train the rows `labels` (S,), ascending and holding every positive of the batch."""
-        return _FusedStep.apply(x, self, positives, labels, True)
+        return _Fused.apply(x, lambda x: self.step(x, positives, labels, True))
 
     def shortlist_loss(self, x: torch.Tensor, pairs: Pairs) -> torch.Tensor:
         """Train each document of a batch `x` (n, D) on its own labels only."""
-        return _PairStep.apply(x, self, pairs)
+        return _Fused.apply(x, lambda x: self.pair_step(x, pairs))
 
     @torch.no_grad()
     def best(self, x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -117,7 +116,7 @@ class RowClassifier(nn.Module):
     @torch.no_grad()
     def logits(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Of each row of `x` (n, D) with its own labels (n, m): (n, m)."""
-        at_once = max(1, _PAIRS_AT_ONCE // max(1, labels.shape[1]))
+        at_once = max(1, PAIRS_AT_ONCE // max(1, labels.shape[1]))
         parts = zip(self._augment(x).float().split(at_once), (labels - self.rows.start).split(at_once), strict=True)
         return torch.cat([(self.table[own] @ inputs[:, :, None])[:, :, 0] for inputs, own in parts])
 
@@ -163,7 +162,7 @@ class RowClassifier(nn.Module):
         total = torch.zeros((), device=x.device)
         scale = 1 / len(pairs.labels) * len(x) if self.loss == "bce_mean" else 1.0
         for owner, row, target in zip(
-            *(part.split(_PAIRS_AT_ONCE) for part in (pairs.owner, place, pairs.targets)), strict=True
+            *(part.split(PAIRS_AT_ONCE) for part in (pairs.owner, place, pairs.targets)), strict=True
         ):
             own, other = inputs[owner], rows[row]  # (p, width)
             error, loss = pair_gradient((own * other).sum(dim=1), target, self.loss == "squared_hinge")
@@ -233,31 +232,16 @@ class RowClassifier(nn.Module):
             self.shadow.copy_(self.table)
 
 
-class _FusedStep(torch.autograd.Function):
+class _Fused(torch.autograd.Function):
     """Rows are updated in the forward pass, where their scores are; backward only hands on the gradient of x."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, rows: RowClassifier, positives: Gathered, labels: Any, measure: bool) -> Any:
-        gradient, loss = rows.step(x, positives, labels, measure)
+    def forward(ctx: Any, x: torch.Tensor, step: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]) -> Any:
+        gradient, loss = step(x)
         ctx.save_for_backward(gradient)
         return loss
 
     @staticmethod
     def backward(ctx: Any, *outer: Any) -> Any:
         (gradient,) = ctx.saved_tensors
-        return outer[0] * gradient, None, None, None, None
-
-
-class _PairStep(torch.autograd.Function):
-    """As `_FusedStep`, for pairs."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, rows: RowClassifier, pairs: Pairs) -> Any:
-        gradient, loss = rows.pair_step(x, pairs)
-        ctx.save_for_backward(gradient)
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, *outer: Any) -> Any:
-        (gradient,) = ctx.saved_tensors
-        return outer[0] * gradient, None, None
+        return outer[0] * gradient, None

@@ -48,7 +48,7 @@ class BagEncoder(DocumentEncoder):
     """ReLU of the weighted sum of token embeddings, then a residual block: v + ReLU(W v + b), dropout after each ReLU.
 
     The token table starts uniform within ±√(6 / D) / 2; the block starts as the identity map (W = 0), so that training
-    begins with the plain bag. `sparse` makes the table's gradient hold only the tokens of the batch (for SparseAdam).
+    begins with the plain bag. `sparse` makes the table's gradient hold only the tokens of the batch (for LazyAdam).
     """
 
     def __init__(self, n_features: int, dim: int, dropout: float, generator: torch.Generator, *, sparse: bool) -> None:

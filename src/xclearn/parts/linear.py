@@ -75,6 +75,13 @@ def require_label_text(label_features: sp.csr_matrix | np.ndarray | None, text_w
         raise DataError("label text is needed for label_text_weight", got=text_weight, todo=todo)
 
 
+def usual_text_weight(n_label_entries: int, *, chosen_later: bool) -> float | None:
+    """How much label text counts where nobody says: nothing without text, None where a hold-out will choose."""
+    if n_label_entries == 0:
+        return 0.0
+    return None if chosen_later else TEXT_WEIGHT
+
+
 def matrix_of(arrays: dict[str, np.ndarray], n_features: int) -> sp.csr_matrix:
     """The weights (C, V) that `Solver.train` gave."""
     shape = (len(arrays["bias"]), n_features)

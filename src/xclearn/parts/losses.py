@@ -23,7 +23,7 @@ OutputLoss = Literal["bce_sum", "bce_mean", "squared_hinge"]  # of one document:
 MEASURE_EVERY = 16  # steps whose loss is computed, where there are many scores
 _FEW_SCORES = 1 << 20
 _BLOCK_MULTIPLE = 64
-_PAIRS_AT_ONCE = 1 << 16
+PAIRS_AT_ONCE = 1 << 16
 _ALIGNMENT = 8  # bf16 products want rows that start at multiples of 16 bytes: an odd width runs at half the speed
 
 
@@ -141,7 +141,7 @@ class _PairScores(torch.autograd.Function):
         if ctx.native:
             return _native_scores(ctx, x, weight, owner, column)
         ctx.save_for_backward(x, weight, owner, column)
-        parts = zip(owner.split(_PAIRS_AT_ONCE), column.split(_PAIRS_AT_ONCE), strict=True)
+        parts = zip(owner.split(PAIRS_AT_ONCE), column.split(PAIRS_AT_ONCE), strict=True)
         return torch.cat([(x[rows] * weight[outputs]).sum(dim=1) for rows, outputs in parts])
 
     @staticmethod
@@ -150,7 +150,7 @@ class _PairScores(torch.autograd.Function):
             return _native_products(ctx, outer[0])
         x, weight, owner, column = ctx.saved_tensors
         x_gradient, weight_gradient = torch.zeros_like(x), torch.zeros_like(weight)
-        for part in zip(*(tensor.split(_PAIRS_AT_ONCE) for tensor in (owner, column, outer[0])), strict=True):
+        for part in zip(*(tensor.split(PAIRS_AT_ONCE) for tensor in (owner, column, outer[0])), strict=True):
             rows, outputs, gradient = part
             x_gradient.index_add_(0, rows, gradient[:, None] * weight[outputs])
             weight_gradient.index_add_(0, outputs, gradient[:, None] * x[rows])

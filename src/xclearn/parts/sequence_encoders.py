@@ -25,7 +25,7 @@ from xclearn.text import Pretrained
 class ConvolutionEncoder(DocumentEncoder):
     """XML-CNN's: filters of several widths, the largest value in each of `n_pools` parts of the text, a bottleneck.
 
-    `sparse` makes the token table's gradient hold only the tokens of the batch (for SparseAdam).
+    `sparse` makes the token table's gradient hold only the tokens of the batch (for LazyAdam).
     """
 
     def __init__(

@@ -172,7 +172,5 @@ def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, np.ndar
     for name, value in tensors.items():
         if name.startswith(prefix):
             index, key = name.removeprefix(prefix).split(".", 1)
-            tensor = torch.from_numpy(value)
-            counts = key == "step" and isinstance(optimiser, torch.optim.SparseAdam)  # it counts in a plain int
-            state.setdefault(int(index), {})[key] = int(tensor) if counts else tensor
+            state.setdefault(int(index), {})[key] = torch.from_numpy(value)
     optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
