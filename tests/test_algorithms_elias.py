@@ -103,7 +103,7 @@ def edge_labels(n: int = 4) -> Dataset:
 
 def test_learnt_edges_reach_what_no_partition_can():
     data = edge_labels()
-    settings = {"n_clusters": 8, "beam": 2, "edges_per_cluster": 8, "first_epochs": 20, "second_epochs": 20}
+    settings = {"n_clusters": 8, "beam": 2, "edges_per_cluster": 8, "first_epochs": 40, "second_epochs": 40}
     recalls = {}
     for training in ("partition", "two_stages"):
         fitted = elias(**settings, training=training).fit(data, device="cpu")

@@ -214,7 +214,7 @@ def test_plain_values_name_the_kind():
         ("name=a=b", {"name": "a=b"}),
         ("name=", {"name": ""}),
         ("layers=[1, 2]", {"layers": [1, 2]}),
-        ("dim=none", {"dim": None}),
+        ("start=none", {"start": "none"}),
         ("dim=auto", {"dim": None}),
         ("text=word_piece", {"text": "word_piece"}),
         ("text.min_count=3", {"text": {"min_count": 3}}),

@@ -229,3 +229,20 @@ def test_a_step_on_shortlists_equals_autograd(batch, monkeypatch, backend, loss,
     update, expected, rows = kind(L, row_width(DIM), LR), before.clone(), pairs.labels.unique()
     update.apply_(expected, rows, (weight.grad * N)[rows].float())
     assert_close("rows", made.weight, expected)
+
+
+@pytest.mark.parametrize("kind", [RowSgd, RowAdam])
+def test_a_step_on_shortlists_in_bfloat16_follows_full_precision(batch, monkeypatch, kind):
+    """As on a GPU, where the rows are read from their low-precision copy."""
+    monkeypatch.setattr(kernels, "BACKEND", "numpy")
+    pairs = Pairs.of(torch.randint(-1, L, (N, 20), generator=torch.Generator().manual_seed(5)), batch.positives)
+    found = []
+    for compute in (torch.bfloat16, torch.float32):
+        made = RowClassifier(LabelRows(0, L), DIM, PRIOR, kind(L, row_width(DIM), LR), compute)
+        x = batch.x.clone().requires_grad_()
+        for _ in range(2):  # the second step reads what the first one wrote
+            made.shortlist_loss(x, pairs).backward()
+        found.append((made.weight, x.grad))
+    errors = [((low - full).norm() / full.norm()).item() for low, full in zip(*found, strict=True)]
+    print(f"relative errors of rows and gradient: {errors}")
+    assert max(errors) < 2e-2

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from xclearn.parts.encoders import BagEncoder, MultilayerEncoder, encoder_optimisers
+from xclearn.parts.encoders import BagEncoder, encoder_optimisers
 from xclearn.parts.rows import SparseRows, feature_rows
 
 N, V, DIM = 9, 30, 12
@@ -22,30 +22,12 @@ def features() -> sp.csr_matrix:
     return matrix
 
 
-def encoder(*, dropout: float = 0.0, sparse: bool = False, trained: bool = True) -> BagEncoder:
-    generator = torch.Generator().manual_seed(0)
-    made = BagEncoder(V, DIM, dropout, generator, sparse=sparse)
-    if trained:
-        with torch.no_grad():
-            made.residual.weight.normal_(generator=generator)
-            made.residual.bias.normal_(generator=generator)
-    return made
+def encoder(*, dropout: float = 0.0, sparse: bool = False, n_layers: int = 0) -> BagEncoder:
+    return BagEncoder(V, DIM, dropout, torch.Generator().manual_seed(0), sparse=sparse, n_layers=n_layers)
 
 
 def rows_of(features: sp.csr_matrix) -> SparseRows:
     return SparseRows.of(features, CPU)
-
-
-def test_served_form_gives_the_same_vectors(features):
-    made = encoder(dropout=0.5).eval()
-    vectors = made(rows_of(features).take(torch.arange(N))).detach().numpy()
-    served = made.served()
-    for form in (features, features.toarray()):
-        difference = np.abs(served.encode(form) - vectors).max()
-        print(f"largest difference {difference:.2e}")
-        assert difference < 1e-5
-    assert (served.dim, served.n_features) == (DIM, V)
-    served.check()
 
 
 def test_sparse_and_dense_features_give_the_same(features):
@@ -55,24 +37,9 @@ def test_sparse_and_dense_features_give_the_same(features):
     torch.testing.assert_close(sparse, dense)
 
 
-def test_formula(features):
-    """v = ReLU(X E); v + ReLU(W v + b), in NumPy's double precision."""
-    made = encoder()
-    table, weight, bias = (
-        tensor.detach().double().numpy() for tensor in (made.token_embeddings, made.residual.weight, made.residual.bias)
-    )
-    bag = np.maximum(features.toarray() @ table, 0)
-    expected = bag + np.maximum(bag @ weight.T + bias, 0)
-    np.testing.assert_allclose(made(rows_of(features).take(torch.arange(N))).detach().numpy(), expected, atol=1e-5)
-
-
-def test_starts_as_the_plain_bag_within_its_bounds(features):
-    made = encoder(trained=False)
-    vectors = made(rows_of(features).take(torch.arange(N)))
-    expected = np.maximum(features @ made.token_embeddings.detach().numpy(), 0)
-    np.testing.assert_allclose(vectors.detach().numpy(), expected, atol=1e-6)
+def test_the_table_starts_within_its_bounds():
     bound = math.sqrt(6 / DIM) / 2
-    largest = made.token_embeddings.abs().max().item()
+    largest = encoder().token_embeddings.abs().max().item()
     assert 0.9 * bound < largest <= bound
 
 
@@ -100,7 +67,7 @@ def test_dropout_is_on_in_training_only(features):
     torch.manual_seed(0)
     assert not torch.equal(made.train()(batch), made(batch))
     assert torch.equal(made.eval()(batch), made(batch))
-    kept = encoder(dropout=0.5, trained=False).train()
+    kept = encoder(dropout=0.5).train()
     bag, dropped = kept.eval()(batch), kept.train()(batch)
     there = dropped != 0
     torch.testing.assert_close(dropped[there], 2 * bag[there])  # what stays is scaled by 1 / (1 − p)
@@ -111,13 +78,9 @@ def test_an_empty_batch_gives_no_vectors(features):
     assert encoder()(rows_of(features).take(torch.arange(0))).shape == (0, DIM)
 
 
-def multilayer(n_layers: int, *, sparse: bool = False) -> MultilayerEncoder:
-    return MultilayerEncoder(V, DIM, n_layers, 0.5, torch.Generator().manual_seed(0), sparse=sparse)
-
-
 @pytest.mark.parametrize("n_layers", [0, 1, 3])
-def test_a_multilayer_encoder_and_its_served_form_are_the_formula(features, n_layers):
-    made = multilayer(n_layers).eval()
+def test_an_encoder_and_its_served_form_are_the_formula(features, n_layers):
+    made = encoder(dropout=0.5, n_layers=n_layers).eval()
     with torch.no_grad():
         for layer in made.layers:
             layer.bias.normal_(generator=torch.Generator().manual_seed(1))
@@ -127,6 +90,7 @@ def test_a_multilayer_encoder_and_its_served_form_are_the_formula(features, n_la
     vectors = made(rows_of(features).take(torch.arange(N))).detach().numpy()
     served = made.served()
     served.check()
+    assert (served.dim, served.n_features) == (DIM, V)
     for found in (vectors, served.encode(features), served.encode(features.toarray())):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -134,7 +98,7 @@ def test_a_multilayer_encoder_and_its_served_form_are_the_formula(features, n_la
 @pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize("n_layers", [0, 2])
 def test_the_optimisers_hold_every_parameter_once(features, sparse, n_layers):
-    made = multilayer(n_layers, sparse=sparse)
+    made = encoder(sparse=sparse, n_layers=n_layers)
     optimisers = encoder_optimisers(made, 0.01)
     held = [value for optimiser in optimisers for group in optimiser.param_groups for value in group["params"]]
     assert sorted(map(id, held)) == sorted(map(id, made.parameters()))

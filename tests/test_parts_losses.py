@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from xclearn import kernels
 from xclearn.parts import losses
-from xclearn.parts.losses import all_outputs_loss, blocks, pair_scores
+from xclearn.parts.losses import all_outputs_loss, blocks
 
 N, D, OUTPUTS = 7, 5, 200
 
@@ -58,27 +57,3 @@ def test_blocks_cover_every_output_once_and_are_long_multiples_of_64_but_for_the
     assert [output for begin, end in found for output in range(begin, end)] == list(range(n_outputs))
     assert all((end - begin) % 64 == 0 for begin, end in found[:-1])
     assert all(begin < end for begin, end in found)
-
-
-@pytest.mark.parametrize("backend", ["native", "numpy"])
-@pytest.mark.parametrize("ordered", [True, False], ids=["column after column", "in any order"])
-def test_scores_of_pairs_and_their_gradients_equal_autograd(monkeypatch, backend, ordered):
-    if backend == "native" and kernels.BACKEND != "native":
-        pytest.skip("the native core is not built")
-    monkeypatch.setattr(kernels, "BACKEND", backend)
-    generator = torch.Generator().manual_seed(4)
-    x, weight = (torch.randn(size, D, generator=generator) for size in (N, OUTPUTS))
-    owner, column = (torch.randint(size, (500,), generator=generator) for size in (N, OUTPUTS))
-    column = column.sort().values if ordered else column
-    outer = torch.randn(500, generator=generator)
-
-    ours = [tensor.clone().requires_grad_() for tensor in (x, weight)]
-    scores = pair_scores(*ours, owner, column)
-    (scores * outer).sum().backward()
-    theirs = [tensor.double().requires_grad_() for tensor in (x, weight)]
-    expected = (theirs[0][owner] * theirs[1][column]).sum(dim=1)
-    (expected * outer).sum().backward()
-    pairs = [(scores, expected), *((mine.grad, other.grad) for mine, other in zip(ours, theirs, strict=True))]
-    differences = [(mine - other).abs().max().item() for mine, other in pairs]
-    print(f"largest differences: {differences}")
-    assert max(differences) < 1e-4

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from xclearn.parts.encoders import MultilayerEncoder
+from xclearn.parts.encoders import BagEncoder
 from xclearn.parts.row_training import (
     Negatives,
     ProjectionTask,
@@ -117,7 +117,7 @@ def test_the_best_of_all_and_of_lists_are_those_of_sorted_logits():
 
 def test_a_projection_is_learnt():
     generator = torch.Generator().manual_seed(0)
-    encoder = MultilayerEncoder(10, DIM, 0, 0.0, generator, sparse=False)
+    encoder = BagEncoder(10, DIM, 0.0, generator, sparse=False)
     documents = DenseRows(torch.rand(40, 10, generator=generator))
     targets = documents.values[:, :2] * 3
     made = ProjectionTask(encoder, nn.Linear(DIM, 2), documents, targets)
@@ -133,6 +133,6 @@ def test_a_projection_is_learnt():
 
 
 def test_encoding_uses_no_dropout():
-    encoder = MultilayerEncoder(10, DIM, 0, 0.9, torch.Generator().manual_seed(0), sparse=False).train()
+    encoder = BagEncoder(10, DIM, 0.9, torch.Generator().manual_seed(0), sparse=False).train()
     documents = DenseRows(torch.rand(5, 10))
     assert (encoded(encoder, documents, CPU) == encoded(encoder, documents, CPU)).all()

@@ -59,3 +59,11 @@ def test_the_sparse_gradient_of_bags_is_the_dense_one():
     assert gradients[0].is_sparse
     assert gradients[0]._indices()[0].tolist() == np.unique(matrix[rows.numpy()].indices).tolist()
     torch.testing.assert_close(gradients[0].to_dense(), gradients[1])
+
+
+def test_the_matrix_and_the_transposed_one_are_those_of_scipy():
+    matrix = sp.random(9, 14, density=0.2, format="csr", dtype=np.float32, rng=np.random.default_rng(3))
+    rows = SparseRows.of(matrix, torch.device("cpu"))
+    np.testing.assert_array_equal(rows.matrix().to_dense().numpy(), matrix.toarray())
+    np.testing.assert_array_equal(rows.transposed().matrix().to_dense().numpy(), matrix.T.toarray())
+    assert len(rows.transposed()) == 14

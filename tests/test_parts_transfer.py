@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xclearn.inference.components import Bag, Relu
-from xclearn.parts.encoders import MultilayerEncoder
+from xclearn.parts.encoders import BagEncoder
 from xclearn.parts.transfer import TransferBlock, TransferEncoder
 
 DIM = 12
@@ -66,7 +66,7 @@ def test_power_iteration_in_training_comes_to_the_exact_norm():
 
 @pytest.mark.parametrize("kind", ["spectral", "capped", "free", "fully_connected", "fine_tune"])
 def test_what_is_served_is_what_was_trained(kind):
-    base = MultilayerEncoder(20, DIM, 0, 0.0, torch.Generator().manual_seed(1), sparse=False)
+    base = BagEncoder(20, DIM, 0.0, torch.Generator().manual_seed(1), sparse=False)
     encoder = TransferEncoder(base, block(kind, 0.7)).eval()
     if encoder.block.bias is not None:
         encoder.block.bias.data.normal_(generator=torch.Generator().manual_seed(2))

@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from benchmarks.accuracy.run import held_out, table_arguments
+from benchmarks.accuracy.run import figures, fitted, held_out, table_arguments
 from benchmarks.record import record
 
-from xclearn import algorithms, config
-from xclearn.data import Dataset, load_dataset
-from xclearn.inference import evaluate
+from xclearn.data import load_dataset
 
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@5", "R@10")
 _NORMAL = 1.96
@@ -72,7 +69,8 @@ def main() -> None:
     for table, name, line in wanted:
         for seed in arguments.seeds:
             if (line, seed) not in measured:  # the same settings stand in several tables
-                measured[line, seed] = run(data, arguments, line, seed)
+                algorithm, about = fitted(data, arguments, line, seed, "astec")
+                measured[line, seed] = about | figures(algorithm, data)
             facts = {"data": data.name, "split": arguments.split, "table": table, "row": name}
             record("astec", facts | measured[line, seed], Path(arguments.folder))
         values = [measured[line, seed] for seed in arguments.seeds]
@@ -81,18 +79,6 @@ def main() -> None:
         print(f"{table:10} {name:32} {shown}", flush=True)
     if arguments.plot:
         plot(summaries, Path(arguments.plot), data.name)
-
-
-def run(data: Dataset, arguments: argparse.Namespace, line: str, seed: int) -> dict[str, Any]:
-    """Train and measure once."""
-    name, *settings = line.split()
-    common = arguments.set if name == "astec" else []
-    algorithm = config.build(algorithms.find(name), config.merge({}, [*common, *settings]), name)
-    started = time.perf_counter()
-    algorithm.fit(data, device=arguments.device, seed=seed)
-    seconds = time.perf_counter() - started
-    figures = {key: round(value, 3) for key, value in evaluate(algorithm, data).values.items()}
-    return {"settings": " ".join([name, *common, *settings]), "seed": seed, "train_s": round(seconds, 1), **figures}
 
 
 def interval(values: list[float]) -> str:

@@ -58,7 +58,7 @@ TABLES: list[Row] = [
             ("PPR", "graph.source=page_rank negatives=graph"),
             ("NoGraph", _NO_GRAPH),
             ("NoLTE", "label_text=false"),
-            ("NoRefine", 'refinement="none"'),
+            ("NoRefine", "refinement=none"),
             ("SUM", "combine=sum"),
             ("k=2", "order=2"),
             ("8K", "n_clusters=8192"),

@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy.astec import interval, plot
-from benchmarks.accuracy.run import held_out, table_arguments
+from benchmarks.accuracy.run import figures, fitted, held_out, table_arguments
 from benchmarks.record import record
 
-from xclearn import algorithms, config, load
+from xclearn import load
 from xclearn.data import Dataset, load_dataset
-from xclearn.inference import evaluate
-from xclearn.inference.evaluation import Fitted
-from xclearn.inference.folder import Model
+from xclearn.inference import Predictor
 from xclearn.inference.servable import Servable
 from xclearn.inference.shortlists import Mix
 from xclearn.training.algorithm import Algorithm
@@ -85,22 +83,16 @@ def main() -> None:
 
 def run(data: Dataset, arguments: argparse.Namespace, line: str, seed: int) -> list[dict[str, Any]]:
     """Train once; what was measured, and for LightDXML the same at every mix."""
-    name, *settings = line.split()
-    settings = [*(arguments.set if name == "lightdxml" else []), *settings]
-    algorithm = config.build(algorithms.find(name), config.merge({}, settings), name)
     modules: dict[str, float] = defaultdict(float)
 
     def note(event: Any) -> None:
         if event["event"] == "epoch":
             modules[event["stage"].split("-")[0]] += event["seconds"]
 
-    started = time.perf_counter()
-    algorithm.fit(data, device=arguments.device, seed=seed, callback=note)
-    seconds = time.perf_counter() - started
-    facts: dict[str, Any] = {"settings": " ".join([name, *settings]), "seed": seed, "train_s": round(seconds, 1)}
+    algorithm, facts = fitted(data, arguments, line, seed, "lightdxml", note)
     facts["modules_s"] = " ".join(f"{module}={spent:.1f}" for module, spent in modules.items())
-    facts |= {"rest_s": round(seconds - sum(modules.values()), 1), **served(algorithm, data)}
-    mixes = MIXES if name == "lightdxml" else ()
+    facts |= {"rest_s": round(facts["train_s"] - sum(modules.values()), 1), **served(algorithm, data)}
+    mixes = MIXES if algorithm.name == "lightdxml" else ()
     return [facts | figures(algorithm, data), *(facts | mixed(algorithm, data, weight) for weight in mixes)]
 
 
@@ -116,10 +108,6 @@ def served(algorithm: Algorithm, data: Dataset) -> dict[str, Any]:
     return {"bytes": size, "predict_ms": round(1000 * seconds / len(data.split("test")), 4)}
 
 
-def figures(algorithm: Fitted, data: Dataset) -> dict[str, Any]:
-    return {key: round(value, 3) for key, value in evaluate(algorithm, data).values.items()}
-
-
 def mixed(algorithm: Algorithm, data: Dataset, weight: float) -> dict[str, Any]:
     """The figures with another weight of the classifiers."""
     model = algorithm.model
@@ -127,14 +115,7 @@ def mixed(algorithm: Algorithm, data: Dataset, weight: float) -> dict[str, Any]:
     assert isinstance(model.servable.fusion, Mix)
     fusion = dataclasses.replace(model.servable.fusion, weight=weight)
     other = dataclasses.replace(model, servable=dataclasses.replace(model.servable, fusion=fusion))
-    return {"fusion_weight": weight, **figures(_Mixed(other), data)}
-
-
-@dataclasses.dataclass(frozen=True)
-class _Mixed:
-    """What `evaluate` asks for."""
-
-    model: Model
+    return {"fusion_weight": weight, **figures(Predictor(other), data)}
 
 
 def _arguments() -> argparse.Namespace:

@@ -21,6 +21,9 @@ from benchmarks.record import RESULTS, record
 from xclearn import algorithms, config
 from xclearn.data import Dataset, hold_out, load_dataset
 from xclearn.inference import evaluate
+from xclearn.inference.evaluation import Fitted
+from xclearn.training.algorithm import Algorithm
+from xclearn.training.run import Callback
 
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100")
 
@@ -81,13 +84,32 @@ def table_arguments(description: str | None, tables: list[str], name: str) -> ar
     """What the scripts that fill a paper's tables ask for."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="a data set's folder")
-    parser.add_argument("--tables", nargs="*", default=[], help="of " + ", ".join(dict.fromkeys(tables)))
+    names = list(dict.fromkeys(tables))
+    parser.add_argument("--tables", nargs="*", default=[], choices=names, metavar="NAME", help="of " + ", ".join(names))
     parser.add_argument("--split", choices=("test", "hold_out"), default="test")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=f"of every {name} row")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--folder", default=str(RESULTS), help="where the results are")
     return parser
+
+
+def fitted(
+    data: Dataset, arguments: argparse.Namespace, line: str, seed: int, own: str, callback: Callback | None = None
+) -> tuple[Algorithm, dict[str, Any]]:
+    """Train a table's "algorithm setting=value …" once; its settings, seed and seconds. `--set` is for `own` alone."""
+    name, *settings = line.split()
+    settings = [*(arguments.set if name == own else []), *settings]
+    algorithm = config.build(algorithms.find(name), config.merge({}, settings), name)
+    started = time.perf_counter()
+    algorithm.fit(data, device=arguments.device, seed=seed, callback=callback)
+    seconds = round(time.perf_counter() - started, 1)
+    return algorithm, {"settings": " ".join([name, *settings]), "seed": seed, "train_s": seconds}
+
+
+def figures(model: Fitted, data: Dataset) -> dict[str, float]:
+    """All metrics on test."""
+    return {name: round(value, 3) for name, value in evaluate(model, data).values.items()}
 
 
 def _arguments() -> argparse.Namespace:

@@ -19,7 +19,7 @@ from benchmarks.record import record
 
 from xclearn import kernels
 from xclearn.parts.classifiers import Pairs
-from xclearn.parts.losses import pair_scores
+from xclearn.parts.pair_products import pair_scores
 from xclearn.parts.row_training import row_classifier
 from xclearn.parts.rows import Gathered
 

@@ -143,7 +143,7 @@ def _fields(settings: type) -> list[dataclasses.Field[Any]]:
 
 
 def _parse_value(text: str) -> Any:
-    if text.lower() in ("none", "null", "auto"):
+    if text.lower() in ("null", "auto"):  # "none" is a choice of some settings
         return None
     if "\n" in text:
         raise ConfigError("a value is one line", where="--set", got=text)

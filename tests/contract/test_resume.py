@@ -252,6 +252,9 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
     "other facts": lambda folder: rewrite(current(folder), lambda _, metadata: metadata.update(facts="{}")),
     "facts are no JSON": lambda folder: rewrite(current(folder), lambda _, metadata: metadata.update(facts="{")),
     "a tensor is missing": lambda folder: rewrite(current(folder), lambda tensors, _: tensors.popitem()),
+    "a byte has changed": lambda folder: current(folder).write_bytes(
+        current(folder).read_bytes()[:-1] + bytes([current(folder).read_bytes()[-1] ^ 1])
+    ),
     "a tensor has another shape": lambda folder: rewrite(
         current(folder),
         lambda tensors, _: tensors.update({name: value[:1] for name, value in tensors.items() if value.ndim}),

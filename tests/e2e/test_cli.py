@@ -199,6 +199,18 @@ def test_json_lines_in_json_lines_out(model: Path, tmp_path: Path, xc: Callable[
     )
 
 
+def test_another_device_gives_the_same_labels_or_is_refused(model: Path, data: Path, xc: Callable[..., Result]) -> None:
+    texts = b"purr\n\nbark gallop\n"
+    found = [xc("predict", model, "--format", "tsv", *device, stdin=texts) for device in ((), ("--device", "auto"))]
+    labels, again = ([line.split("\t")[:2] for line in result.out.splitlines()] for result in found)
+    assert labels == again
+    assert len(labels) == 3 * len(TOPICS)
+    for command in (("predict", model), ("evaluate", model, data)):
+        refused = xc(*command, "--device", "cuda:99")
+        assert (refused.code, refused.out) == (2, "")
+        assert "cuda:99" in refused.err
+
+
 def test_more_labels_than_there_are_is_all_of_them(model: Path, xc: Callable[..., Result]) -> None:
     result = xc("predict", model, "-k", 1000, "--format", "tsv", stdin=b"purr\n")
     assert sorted(line.split("\t")[1] for line in result.out.splitlines()) == sorted(TOPICS)

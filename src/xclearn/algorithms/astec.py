@@ -40,8 +40,9 @@ from xclearn.parts.encoder_settings import (
     encoder_for,
     encoder_parameters,
     make_encoder,
+    usual_dim,
 )
-from xclearn.parts.encoders import DocumentEncoder, MultilayerEncoder, encoder_optimisers
+from xclearn.parts.encoders import BagEncoder, DocumentEncoder, encoder_optimisers
 from xclearn.parts.frozen import Frozen, solved
 from xclearn.parts.game import GameStep
 from xclearn.parts.losses import SCORES_AT_ONCE, OutputLoss
@@ -145,7 +146,7 @@ class Astec(Algorithm):
         clusters = 2 ** min(16, max(0, math.floor(math.log2(size.n_labels / 2))))
         return {
             "encoder": encoder_for(self.vectoriser),
-            "embedding_dim": min(302 if gpu else 126, max(32, 2 * math.isqrt(size.n_labels))),
+            "embedding_dim": usual_dim(size.n_labels, device),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
             "n_clusters": few.get(self.surrogate, clusters),
             "surrogate_epochs": (20 if gpu else 10) * scale,
@@ -326,16 +327,16 @@ class Astec(Algorithm):
         return label_centres(vectors, data.relevance, n_extra=extra, head=head, seed=seed)
 
     def _encoder(self, data: Prepared, run: Run, member: int, name: str) -> DocumentEncoder:
-        """The encoder without a block: a bag is a multilayer encoder without layers."""
-        settings, dim, generator = self.encoder, number(self.embedding_dim), run.generator(name, member)
-        assert settings is not None
-        if isinstance(settings, Bag):
-            settings = Multilayer(n_layers=0, dropout=settings.dropout)
-        sparse = run.device.type == "cpu" and not data.size.dense
-        return make_encoder(settings, self.vectoriser, data.vectoriser, dim, generator, sparse=sparse).to(run.device)
+        """The encoder without a block."""
+        assert self.encoder is not None
+        dim, generator, sparse = number(self.embedding_dim), run.generator(name, member), run.device.type == "cpu"
+        made = make_encoder(
+            self.encoder, self.vectoriser, data.vectoriser, dim, generator, sparse=sparse and not data.size.dense
+        )
+        return made.to(run.device)
 
     def _set_word_vectors(self, base: DocumentEncoder, data: Prepared, run: Run) -> None:
-        if not isinstance(base, MultilayerEncoder):
+        if not isinstance(base, BagEncoder):
             raise ConfigError("word vectors need an encoder that sums them", where="surrogate", got=self.surrogate)
         dim, seed, bags = base.dim, run.seed_of("word_vectors"), self._bags(data)
         table = run.keep("word_vectors", "", lambda: word_vectors(bags, dim, seed))

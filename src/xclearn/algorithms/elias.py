@@ -95,7 +95,7 @@ class Elias(Algorithm):
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu, n_labels = device == "cuda", size.n_labels
         scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
-        in_cluster = 100 if gpu else 16
+        in_cluster = 32 if gpu else 16
         n_clusters = self.n_clusters or 2 ** max(0, math.ceil(math.log2(n_labels / in_cluster)))
         return {
             "encoder": encoder_for(self.vectoriser),
@@ -106,7 +106,7 @@ class Elias(Algorithm):
             "n_clusters": n_clusters,
             "beam": min(n_clusters, 20 if gpu else 10),
             "edges_per_cluster": min(n_labels, math.ceil(10 * n_labels / n_clusters)),
-            "shortlist_size": min(n_labels, 2000 if gpu else 500),
+            "shortlist_size": min(n_labels, 1000 if gpu else 500),
             "edge_scale": n_labels / n_clusters,
         }
 

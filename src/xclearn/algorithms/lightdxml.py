@@ -32,7 +32,8 @@ from xclearn.inference.servable import Servable
 from xclearn.inference.shortlists import Mix
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.classifiers import RowClassifier, row_width
-from xclearn.parts.encoders import MultilayerEncoder, encoder_optimisers
+from xclearn.parts.encoder_settings import usual_dim
+from xclearn.parts.encoders import BagEncoder, encoder_optimisers
 from xclearn.parts.label_encoder import LabelEncoder, LabelTask, label_means
 from xclearn.parts.losses import SCORES_AT_ONCE
 from xclearn.parts.re_ranking import SparseRanking
@@ -95,7 +96,7 @@ class Lightdxml(Algorithm):
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu = device == "cuda"
-        dim = self.embedding_dim or min(302 if gpu else 126, max(32, 2 * math.isqrt(size.n_labels)))
+        dim = self.embedding_dim or usual_dim(size.n_labels, device)
         return {
             "embedding_dim": dim,
             "batch_size": min(1024 if gpu else 256, max(16, size.n_documents // 50)),
@@ -245,12 +246,12 @@ class Lightdxml(Algorithm):
         """The sum of token vectors and a residual block, as Astec's."""
         dim, sparse = number(self.embedding_dim), run.device.type == "cpu" and not data.size.dense
         generator = run.generator("encoder")
-        base = MultilayerEncoder(data.size.n_features, dim, 0, self.dropout, generator, sparse=sparse)
+        base = BagEncoder(data.size.n_features, dim, self.dropout, generator, sparse=sparse)
         return TransferEncoder(base, TransferBlock(dim, self.dropout, "spectral", 1.0)).to(run.device)
 
     def _set_word_vectors(self, encoder: TransferEncoder, path: str, data: Prepared, run: Run) -> None:
         """Tokens that the file does not know keep their random vectors."""
-        assert isinstance(encoder.base, MultilayerEncoder)
+        assert isinstance(encoder.base, BagEncoder)
         table = encoder.base.token_embeddings.data
         arrays = run.keep_all("word_vectors", "", lambda: self._read(path, data)._asdict())
         known = torch.from_numpy(arrays["known"])

@@ -5,7 +5,7 @@ From Dahiya et al., "DeepXML: A Deep Extreme Multi-Label Learning Framework Appl
 
 What differs from the authors' code: label rows start at zero with the prior −ln L instead of uniformly (their start
 collapses to label popularity beyond 100,000 labels) and are trained by SGD instead of Adam (better on a hold-out, no
-state); the residual block starts as the identity and has no spectral norm; one learning-rate cycle instead of halvings.
+state); there is no residual block after the bag (worse on a hold-out); one learning-rate cycle instead of halvings.
 On a GPU every step scores all labels. On a CPU it does so up to `exact_labels`; beyond, the batch's own labels and
 random others.
 """
@@ -36,6 +36,7 @@ from xclearn.parts.encoder_settings import (
     encoder_parameters,
     encoder_working,
     make_encoder,
+    usual_dim,
 )
 from xclearn.parts.encoders import encoder_optimisers
 from xclearn.parts.label_rows import LabelRows
@@ -81,7 +82,7 @@ class OneVsAll(Algorithm):
         gpu = device == "cuda"
         return {
             "encoder": self._encoder,
-            "embedding_dim": min(302 if gpu else 126, max(32, 2 * math.isqrt(size.n_labels))),
+            "embedding_dim": usual_dim(size.n_labels, device),
             "epochs": min(100, max(20 if gpu else 15, 500_000 // size.n_documents)),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
         }

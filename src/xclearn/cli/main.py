@@ -31,6 +31,7 @@ app.add_typer(data_app, name="data")
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder written by `xc train`.")]
 DataSource = Annotated[str, typer.Argument(metavar="DATA", help="A data folder, a data file, or a bundled set's name.")]
 Settings = Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="One setting; repeat for more.")]
+PredictDevice = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto: a GPU that the model can run on.")]
 DEMO_OUT = Path("demo-model")  # a demo may replace this folder's model
 
 
@@ -114,11 +115,12 @@ def predict(
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="A text a line, or JSONL with `text`.")] = "-",
     k: Annotated[int, typer.Option("-k", help="Labels per text.")] = 5,
     output: Annotated[str, typer.Option("--format", help="table, jsonl or tsv.")] = "table",
+    device: PredictDevice = "cpu",
 ) -> None:
     """Predict labels of texts."""
     from xclearn.cli.predicting import predict_file
 
-    predict_file(model, file, k, output)
+    predict_file(model, file, k, output, device)
 
 
 @app.command()
@@ -132,11 +134,12 @@ def evaluate(
         str,
         typer.Option("--filter-rule", help="Filter pairs leave `both` predictions and truth, or only `predictions`."),
     ] = "both",
+    device: PredictDevice = "cpu",
 ) -> None:
     """Measure a model on a split, with 95 % intervals."""
     from xclearn.cli.measuring import measure
 
-    measure(model, data, split, as_json, bins, filter_rule)
+    measure(model, data, split, as_json, bins, filter_rule, device)
 
 
 @app.command()

@@ -13,10 +13,10 @@ from xclearn.inference.predictor import Predictor
 from xclearn.metrics import Report, intervals, volume_bins
 
 
-def measure(model: Path, source: str, split: str, as_json: bool, bins: bool, filter_rule: str) -> None:
+def measure(model: Path, source: str, split: str, as_json: bool, bins: bool, filter_rule: str, device: str) -> None:
     """Evaluate a model folder on a split of a data set."""
     predictor, data = Predictor.load(model), load_dataset(source)
-    report = evaluate(predictor, data, split=split, filter_rule=filter_rule)
+    report = evaluate(predictor, data, split=split, filter_rule=filter_rule, device=device)
     bounds = intervals(report)
     if as_json:
         by_bin = _bin_values(report, data) if bins else {}

@@ -15,7 +15,7 @@ from xclearn.inference.predictor import Predictor, Suggestion
 _AT_ONCE = 1024
 
 
-def predict_file(model: Path, file: str, k: int, output: str) -> None:
+def predict_file(model: Path, file: str, k: int, output: str, device: str) -> None:
     """Read texts from a file or stdin and print the k best labels of each."""
     from xclearn.data import read_documents
 
@@ -23,7 +23,7 @@ def predict_file(model: Path, file: str, k: int, output: str) -> None:
         raise ConfigError("unknown format", where="--format", got=output, allowed=", ".join(WRITERS))
     if k < 1:
         raise ConfigError("k must be at least 1", where="-k", got=k)
-    predictor = Predictor.load(model)
+    predictor = Predictor.load(model, device=device)
     typed = file == "-" and sys.stdin.isatty()
     if typed:
         say("Type a text and press Enter; Ctrl-D ends.")

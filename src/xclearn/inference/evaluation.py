@@ -8,6 +8,7 @@ import numpy as np
 
 from xclearn.data.dataset import Dataset
 from xclearn.errors import DataError
+from xclearn.inference.device import on_device
 from xclearn.inference.folder import Model
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import FILTER_RULES, KS, RECALL_KS, Report, evaluate_predictions
@@ -20,13 +21,16 @@ class Fitted(Protocol):
     def model(self) -> Model: ...
 
 
-def evaluate(model: Fitted, data: Dataset, *, split: str = "test", filter_rule: str = FILTER_RULES[0]) -> Report:
+def evaluate(
+    model: Fitted, data: Dataset, *, split: str = "test", filter_rule: str = FILTER_RULES[0], device: str = "cpu"
+) -> Report:
     """P, nDCG, PSP, PSnDCG @1/3/5, recall and coverage @10/20/100 of the model on a split, in percent."""
     servable, part = model.model.servable, data.split(split)
     if list(model.model.labels.names) != list(data.labels.names):
         got = (len(model.model.labels), data.n_labels)
         raise DataError("the model and the data have different labels", where=data.name, got=got)
-    predictions = servable.predict(part.documents, max(*KS, *RECALL_KS), part.filter_pairs)
+    answers = on_device(servable, device) or servable
+    predictions = answers.predict(part.documents, max(*KS, *RECALL_KS), part.filter_pairs)
     return evaluate_predictions(
         predictions,
         part.relevance,

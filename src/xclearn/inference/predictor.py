@@ -1,4 +1,4 @@
-"""A model folder as something to ask: text in, label names and scores out. Imports neither torch nor training code."""
+"""A model folder as something to ask: text in, label names and scores out. Imports neither training code nor torch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from xclearn.data.dataset import NO_PAIRS, Documents, LabelSet
 from xclearn.data.topk import TopK
+from xclearn.inference.device import DevicePredictor, on_device
 from xclearn.inference.folder import Model, load_model
 from xclearn.inference.native import NativePredictor, native_predictor, strings_at
 from xclearn.inference.servable import Ensemble, Servable
@@ -29,14 +30,17 @@ class Suggestion(NamedTuple):
 class Predictor:
     """Answers from a loaded model; changes nothing, and may be asked by several threads at once."""
 
-    def __init__(self, model: Model, n_threads: int | None = None) -> None:
+    def __init__(self, model: Model, n_threads: int | None = None, device: str = "cpu") -> None:
         self.model = model
         self.n_threads = n_threads  # that share several documents; None: one for each core
+        self.device = device  # cpu, cuda, or auto: a GPU, if there is one that the model can run on
 
     @classmethod
-    def load(cls, folder: str | Path, *, verify: bool = True, n_threads: int | None = None) -> Predictor:
+    def load(
+        cls, folder: str | Path, *, verify: bool = True, n_threads: int | None = None, device: str = "cpu"
+    ) -> Predictor:
         """Read a model folder; `verify=False` skips the hash of every byte and loads in milliseconds."""
-        predictor = cls(load_model(folder, verify=verify), n_threads)
+        predictor = cls(load_model(folder, verify=verify), n_threads, device)
         _ = predictor._answers  # the first text is not to wait for it
         return predictor
 
@@ -49,9 +53,10 @@ class Predictor:
         return self.model.about
 
     @cached_property
-    def _answers(self) -> NativePredictor | Servable | Ensemble:
-        """The native core where it knows every part of the model; else the servable, in NumPy."""
-        return native_predictor(self.model.servable, self.n_threads) or self.model.servable
+    def _answers(self) -> DevicePredictor | NativePredictor | Servable | Ensemble:
+        """On a CPU the native core where it knows every part of the model; else the servable, in NumPy."""
+        servable = self.model.servable
+        return on_device(servable, self.device) or native_predictor(servable, self.n_threads) or servable
 
     def predict(self, documents: Documents, k: int = 5, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """The k best labels of each document: ids, scores (n, k); `exclude` holds (row, label) pairs to leave out."""

@@ -28,6 +28,7 @@ TEXT_TRANSFORMERS = (
 _CODE = ("auto_map", "attn_implementation", "quantization_config")  # names what is to be run
 
 _AT_ONCE = 64  # texts encoded at a time: what is held for each is many times its vector
+_AT_ONCE_ON_GPU = 512  # fewer would leave it idle
 
 
 @final
@@ -105,7 +106,7 @@ def pool(values: np.ndarray, n_pools: int) -> np.ndarray:
 @component("transformer.v1")
 @dataclass(frozen=True)
 class Transformer(Encoder):
-    """A transformer's last layer, as one vector a text."""
+    """A transformer's last layer, as one vector a text. On a GPU, where there is one, in bfloat16 as in training."""
 
     config: str  # JSON, as the transformers library writes it
     weights: Mapping[str, np.ndarray]
@@ -119,9 +120,12 @@ class Transformer(Encoder):
     def encode(self, features: sp.csr_matrix | np.ndarray) -> np.ndarray:
         import torch
 
-        with torch.inference_mode():
-            parts = torch.from_numpy(np.ascontiguousarray(features)).split(_AT_ONCE)
-            return torch.cat([transformer_vectors(self._model, part, self.pooling) for part in parts]).numpy()
+        model = self._model
+        on_gpu = model.device.type == "cuda"
+        ids = torch.from_numpy(np.ascontiguousarray(features)).to(model.device)
+        with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=on_gpu):
+            parts = ids.split(_AT_ONCE_ON_GPU if on_gpu else _AT_ONCE)
+            return torch.cat([transformer_vectors(model, part, self.pooling) for part in parts]).cpu().numpy()
 
     def check(self) -> None:
         if self.pooling not in ("mean", "first"):
@@ -141,7 +145,7 @@ class Transformer(Encoder):
             model.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in self.weights.items()})
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise ModelError("the transformer cannot be built", where="transformer.v1", got=str(error)) from error
-        return model.eval()
+        return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
 
     def _settings(self) -> dict[str, Any]:
         """The configuration without what would make the library run or fetch anything."""

@@ -20,6 +20,7 @@ from xclearn.kernels.shortlist import PairLoss, train_pairs
 from xclearn.parts.fused import descend
 from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.losses import PAIRS_AT_ONCE, OutputLoss, aligned, block_gradient, blocks, filled_up, pair_gradient
+from xclearn.parts.pair_products import products
 from xclearn.parts.row_update import RowSgd, RowUpdate
 from xclearn.parts.rows import Gathered
 
@@ -152,26 +153,18 @@ class RowClassifier(nn.Module):
         return losses.sum(), gradients.sum(dim=0, dtype=torch.float32)
 
     def pair_step(self, x: torch.Tensor, pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `step`, for pairs: on a CPU in the native core, else the rows of a part of them are gathered at a time."""
+        """As `step`, for pairs; on a CPU in the native core."""
         if x.device.type == "cpu" and kernels.BACKEND == "native":
             return self._native_pair_step(x, pairs)
-        inputs = self._augment(x).float()  # (n, width)
+        inputs = self._augment(x)  # (n, width)
         labels, place = pairs.labels.unique_consecutive(return_inverse=True)
-        rows = self.table[labels - self.rows.start]  # (S, width)
-        gradient, change = torch.zeros_like(inputs), torch.zeros_like(rows)
-        total = torch.zeros((), device=x.device)
-        scale = 1 / len(pairs.labels) * len(x) if self.loss == "bce_mean" else 1.0
-        for owner, row, target in zip(
-            *(part.split(PAIRS_AT_ONCE) for part in (pairs.owner, place, pairs.targets)), strict=True
-        ):
-            own, other = inputs[owner], rows[row]  # (p, width)
-            error, loss = pair_gradient((own * other).sum(dim=1), target, self.loss == "squared_hinge")
-            error = error[:, None] * scale
-            gradient.index_add_(0, owner, other * error)
-            change.index_add_(0, row, own * error)
-            total += loss * scale
+        rows = self._rows(labels - self.rows.start)  # (S, width)
+        scale = len(x) / max(1, len(pairs.labels)) if self.loss == "bce_mean" else 1.0
+        of_pairs = products(inputs, rows, pairs.owner, place)
+        error, loss = pair_gradient(of_pairs.scores(), pairs.targets, self.loss == "squared_hinge")
+        gradient, change = of_pairs.gradients(error * scale)
         self._change(labels - self.rows.start, change)
-        return gradient[:, : self.dim].to(x.dtype) / len(x), total / len(x)
+        return gradient[:, : self.dim].to(x.dtype) / len(x), loss * scale / len(x)
 
     def _native_pair_step(self, x: torch.Tensor, pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor]:
         scale = len(x) / max(1, len(pairs.labels)) if self.loss == "bce_mean" else 1.0
@@ -217,7 +210,7 @@ class RowClassifier(nn.Module):
         gradient[:, self.dim + 1] = 0  # the constant column
         self.update.apply_(self.weight, rows, gradient)
         if self.shadow is not None:
-            self.shadow[rows] = self.weight[rows]
+            self.shadow[rows] = self.weight[rows].to(self.compute)
         return None
 
     def _rows(self, rows: slice | torch.Tensor) -> torch.Tensor:

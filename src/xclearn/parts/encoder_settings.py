@@ -8,6 +8,7 @@ nothing about labels or training.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
@@ -17,20 +18,21 @@ from xclearn.config import Count, Share, kind_of
 from xclearn.config import Size as Number
 from xclearn.errors import ConfigError, DataError
 from xclearn.inference.tensors import read_tensors
-from xclearn.parts.encoders import BagEncoder, DocumentEncoder, MultilayerEncoder
+from xclearn.parts.encoders import BagEncoder, DocumentEncoder
 from xclearn.parts.sequence_encoders import ConvolutionEncoder, TransformerEncoder, load_transformer
 from xclearn.text import Pretrained, PretrainedVectoriser, Sequences, SequenceVectoriser, TextSettings, Vectoriser
 from xclearn.text.documents import TEXTS
 
+_FEW_LABELS = 20_000
 _VALUES_PER_LAYER = 17  # of a transformer that a step holds for each token and dimension
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Bag:
-    """Sum of token embeddings and a residual block (Astec)."""
+    """Sum of token embeddings."""
 
-    dropout: Share = 0.3  # after each ReLU
+    dropout: Share = 0.3  # after the ReLU
 
 
 @final
@@ -66,6 +68,13 @@ class Transformer:
 EncoderSettings: TypeAlias = Bag | Multilayer | Convolution | Transformer
 
 
+def usual_dim(n_labels: int, device: str) -> int:
+    """The length of vectors where none is set: on a GPU longer ones where labels are few, as they cost little there."""
+    if device != "cuda":
+        return min(126, max(32, 2 * math.isqrt(n_labels)))
+    return min(510, max(32, 8 * math.isqrt(n_labels))) if n_labels <= _FEW_LABELS else 302
+
+
 def encoder_for(text: TextSettings) -> EncoderSettings:
     """The encoder that reads what a vectoriser makes."""
     if isinstance(text, Pretrained):
@@ -88,10 +97,9 @@ def make_encoder(
     """
     _require_fit(settings, vectoriser)
     n_features = vectoriser.n_features
-    if isinstance(settings, Bag):
-        return BagEncoder(n_features, dim, settings.dropout, generator, sparse=sparse)
-    if isinstance(settings, Multilayer):
-        return MultilayerEncoder(n_features, dim, settings.n_layers, settings.dropout, generator, sparse=sparse)
+    if isinstance(settings, Bag | Multilayer):
+        n_layers = settings.n_layers if isinstance(settings, Multilayer) else 0
+        return BagEncoder(n_features, dim, settings.dropout, generator, sparse=sparse, n_layers=n_layers)
     if isinstance(settings, Convolution):
         if not settings.widths:
             raise ConfigError("a convolution needs filters", where="encoder.widths", got=[], todo="Give a width.")
@@ -120,7 +128,7 @@ def encoder_dim(text: TextSettings, dim: int) -> int:
 def encoder_parameters(settings: EncoderSettings, text: TextSettings, n_features: int, dim: int) -> tuple[int, int]:
     """How many values the token table has, and how many the rest; without making them."""
     if isinstance(settings, Bag):
-        return n_features * dim, dim * dim + dim
+        return n_features * dim, 0
     if isinstance(settings, Multilayer):
         return n_features * dim, settings.n_layers * (dim * dim + dim)
     if isinstance(settings, Convolution):

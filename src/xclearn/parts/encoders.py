@@ -45,43 +45,13 @@ def encoder_optimisers(encoder: DocumentEncoder, lr: float) -> list[torch.optim.
 
 @final
 class BagEncoder(DocumentEncoder):
-    """ReLU of the weighted sum of token embeddings, then a residual block: v + ReLU(W v + b), dropout after each ReLU.
+    """ReLU of the weighted sum of token embeddings, then layers v ↦ ReLU(W v + b) if any; dropout after each ReLU.
 
-    The token table starts uniform within ±√(6 / D) / 2; the block starts as the identity map (W = 0), so that training
-    begins with the plain bag. `sparse` makes the table's gradient hold only the tokens of the batch (for LazyAdam).
+    `sparse` makes the table's gradient hold only the tokens of the batch (for LazyAdam).
     """
 
-    def __init__(self, n_features: int, dim: int, dropout: float, generator: torch.Generator, *, sparse: bool) -> None:
-        super().__init__()
-        self.token_embeddings = random_table(n_features, dim, generator)
-        self.residual = nn.Linear(dim, dim)
-        nn.init.zeros_(self.residual.weight)
-        nn.init.zeros_(self.residual.bias)
-        self.dim, self.dropout, self.sparse = dim, dropout, sparse
-
-    def forward(self, features: FeatureBatch) -> torch.Tensor:
-        """Sparse rows or a dense batch (n, V) → (n, D)."""
-        summed = bag_vectors(self.token_embeddings, features, sparse=self.sparse)
-        bag = F.dropout(F.relu(summed), self.dropout, self.training)
-        return bag + F.dropout(F.relu(self.residual(bag)), self.dropout, self.training)  # (n, D)
-
-    def lazy_parameters(self) -> list[nn.Parameter]:
-        return [self.token_embeddings] if self.sparse else []
-
-    def served(self) -> components.Bag:
-        table, weight, bias = (
-            tensor.detach().float().cpu().numpy()
-            for tensor in (self.token_embeddings, self.residual.weight, self.residual.bias)
-        )
-        return components.Bag(table, [components.Relu(), components.Residual(weight, bias)])
-
-
-@final
-class MultilayerEncoder(DocumentEncoder):
-    """ReLU of the weighted sum of token embeddings, then layers v ↦ ReLU(W v + b), dropout after each ReLU: MACH's."""
-
     def __init__(
-        self, n_features: int, dim: int, n_layers: int, dropout: float, generator: torch.Generator, *, sparse: bool
+        self, n_features: int, dim: int, dropout: float, generator: torch.Generator, *, sparse: bool, n_layers: int = 0
     ) -> None:
         super().__init__()
         self.token_embeddings = random_table(n_features, dim, generator)

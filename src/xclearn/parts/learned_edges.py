@@ -23,7 +23,7 @@ from xclearn.inference import components, shortlists
 from xclearn.kernels import BACKEND, topk_csr
 from xclearn.kernels.paths import Clusters, best_paths
 from xclearn.parts.encoders import DocumentEncoder
-from xclearn.parts.losses import pair_scores
+from xclearn.parts.pair_products import pair_scores
 from xclearn.parts.rows import FeatureBatch, Gathered
 
 _NEVER = -1e4  # the logit of an edge that is not there: finite, as a cluster may have none

@@ -11,12 +11,8 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch.nn import functional as F
-
-from xclearn import kernels
-from xclearn.kernels import shortlist
 
 SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries of the score block: in the CPU's cache; few GPU launches
 OutputLoss = Literal["bce_sum", "bce_mean", "squared_hinge"]  # of one document: summed, or the mean, over outputs
@@ -122,64 +118,6 @@ def all_outputs_loss(
     """Mean over documents of the summed loss; differentiable in `x` (n, D), `weight` (C, D) and `bias` (C,)."""
     loss: torch.Tensor = _AllOutputs.apply(x, weight, bias, owner, columns, compute, measure)
     return loss
-
-
-def pair_scores(x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
-    """x[owner] · weight[column] of each pair (m,), some pairs at a time: the gathered vectors never all exist."""
-    scores: torch.Tensor = _PairScores.apply(x, weight, owner, column)
-    return scores
-
-
-class _PairScores(torch.autograd.Function):
-    """On a CPU in the native core, for which pairs are put column after column."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor
-    ) -> torch.Tensor:
-        ctx.native = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32 and kernels.BACKEND == "native"
-        if ctx.native:
-            return _native_scores(ctx, x, weight, owner, column)
-        ctx.save_for_backward(x, weight, owner, column)
-        parts = zip(owner.split(PAIRS_AT_ONCE), column.split(PAIRS_AT_ONCE), strict=True)
-        return torch.cat([(x[rows] * weight[outputs]).sum(dim=1) for rows, outputs in parts])
-
-    @staticmethod
-    def backward(ctx: Any, *outer: Any) -> Any:
-        if ctx.native:
-            return _native_products(ctx, outer[0])
-        x, weight, owner, column = ctx.saved_tensors
-        x_gradient, weight_gradient = torch.zeros_like(x), torch.zeros_like(weight)
-        for part in zip(*(tensor.split(PAIRS_AT_ONCE) for tensor in (owner, column, outer[0])), strict=True):
-            rows, outputs, gradient = part
-            x_gradient.index_add_(0, rows, gradient[:, None] * weight[outputs])
-            weight_gradient.index_add_(0, outputs, gradient[:, None] * x[rows])
-        return x_gradient, weight_gradient, None, None
-
-
-def _native_scores(
-    ctx: Any, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor
-) -> torch.Tensor:
-    ordered = bool((column[1:] >= column[:-1]).all())
-    order = None if ordered else column.argsort(stable=True)
-    if order is not None:
-        owner, column = owner[order], column[order]
-    ctx.save_for_backward(x, weight, owner, column, order)
-    arrays = _arrays(x, weight, owner, column)
-    scores = torch.from_numpy(shortlist.pair_scores(*arrays, torch.get_num_threads()))
-    return scores if order is None else torch.empty_like(scores).index_copy_(0, order, scores)
-
-
-def _native_products(ctx: Any, outer: torch.Tensor) -> Any:
-    x, weight, owner, column, order = ctx.saved_tensors
-    outer = outer.contiguous() if order is None else outer[order]
-    products = shortlist.pair_products(*_arrays(x, weight, owner, column), outer.numpy(), torch.get_num_threads())
-    return *(torch.from_numpy(product) for product in products), None, None
-
-
-def _arrays(*tensors: torch.Tensor) -> tuple[np.ndarray, np.ndarray, shortlist.Pairs]:
-    x, weight, owner, column = (tensor.detach().contiguous().numpy() for tensor in tensors)
-    return x, weight, shortlist.Pairs(owner, column)
 
 
 class _AllOutputs(torch.autograd.Function):

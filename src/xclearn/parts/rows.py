@@ -5,6 +5,7 @@ Holds documents (token ids and weights) and relevance (label ids) alike. Knows n
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -43,6 +44,20 @@ class SparseRows:
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
+
+    def matrix(self) -> torch.Tensor:
+        """As torch's sparse CSR tensor, whose products on a GPU run six times as fast as those of COO."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+            parts, shape = (self.indptr.int(), self.columns, self.values), (len(self), self.n_columns)
+            return torch.sparse_csr_tensor(*parts, shape, check_invariants=True)
+
+    def transposed(self) -> SparseRows:
+        columns, order = self.columns.sort(stable=True)
+        device = columns.device
+        owner = torch.repeat_interleave(torch.arange(len(self), device=device), self.indptr.diff())[order]
+        starts = torch.searchsorted(columns, torch.arange(self.n_columns + 1, device=device, dtype=torch.int32))
+        return SparseRows(starts, owner.int(), self.values[order], len(self))
 
     def take(self, rows: torch.Tensor) -> Gathered:
         """The entries of `rows` (n,), in their order."""

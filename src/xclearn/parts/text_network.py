@@ -58,10 +58,7 @@ class OutputTexts:
 
     def __init__(self, rows: SparseRows) -> None:
         self.rows = rows
-        owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.indptr.device), rows.indptr.diff())
-        places, shape = torch.stack([owner, rows.columns.long()]), (len(rows), rows.n_columns)
-        self.matrix = torch.sparse_coo_tensor(places, rows.values, shape, is_coalesced=True, check_invariants=True)
-        self.transposed = self.matrix.t().coalesce()
+        self.matrix, self.transposed = rows.matrix(), rows.transposed().matrix()
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from xclearn.inference import components
 from xclearn.inference.graph import Game, GameBeam, Graph
 from xclearn.parts.label_clusters import cluster_relevance, cluster_texts, membership, padded_rows
-from xclearn.parts.losses import all_outputs_loss, pair_scores, worth_measuring
+from xclearn.parts.losses import all_outputs_loss, worth_measuring
+from xclearn.parts.pair_products import pair_scores
 from xclearn.parts.rows import FeatureRows, SparseRows
 from xclearn.parts.text_network import OutputTexts, TextNetwork
 

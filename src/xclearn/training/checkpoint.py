@@ -1,4 +1,4 @@
-"""Checkpoints: every file is written whole, holds tensors and JSON, and is tied to one run by a fingerprint.
+"""Checkpoints: every file is written whole, holds tensors, JSON and a checksum, and is tied to a run by a fingerprint.
 
 A checkpoint folder belongs to one fingerprint (settings, data, seed); another run's folder is refused, never reused.
 Random numbers need no file: they are drawn from the seed, the stage's name and the epoch. Knows nothing about stages.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
@@ -61,18 +62,18 @@ class Checkpoint:
         """Keep tensors and JSON facts under a name, atomically."""
         if self.folder is not None:
             arrays = {key: _array(value) for key, value in tensors.items()}
-            write_tensors(self._path(name), arrays, {"facts": json.dumps(facts)})
+            said = json.dumps(facts)
+            write_tensors(self._path(name), arrays, {"facts": said, "checksum": _checksum(arrays, said)})
 
     def load(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
         """What was kept under a name, copied out of the file, or None."""
         if self.folder is None or not self._path(name).exists():
             return None
         tensors, metadata = read_tensors(self._path(name))
-        try:
-            facts = json.loads(metadata["facts"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelError("the checkpoint is damaged", where=str(self._path(name))) from error
-        return {key: np.array(value) for key, value in tensors.items()}, facts
+        arrays, said = {key: np.array(value) for key, value in tensors.items()}, str(metadata.get("facts"))
+        if metadata.get("checksum") != _checksum(arrays, said):
+            raise ModelError("the checkpoint is damaged", where=str(self._path(name)))
+        return arrays, json.loads(said)
 
     def forget(self, name: str) -> None:
         if self.folder is not None:
@@ -91,6 +92,15 @@ class Checkpoint:
     def _path(self, name: str) -> Path:
         assert self.folder is not None
         return self.folder / f"{name}.safetensors"
+
+
+def _checksum(arrays: Mapping[str, np.ndarray], said: str) -> str:
+    """Of names, types, shapes, values and facts: a file that was written whole may still have been changed since."""
+    total = zlib.crc32(said.encode())
+    for name, array in sorted(arrays.items()):
+        total = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), total)
+        total = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), total)
+    return f"{total:08x}"
 
 
 def _array(value: Any) -> np.ndarray:

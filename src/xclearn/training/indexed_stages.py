@@ -113,7 +113,8 @@ class IndexedStages:
         """Those that move at every step, of the encoder, and those that may wait."""
         encoder, index, rows = network.encoder, network.index, list(network.classifier.parameters())
         lazy = encoder.lazy_parameters()
-        moving = [self._adamw(_without(encoder.parameters(), lazy), phase.encoder_lr)]
+        others = _without(encoder.parameters(), lazy)
+        moving = [self._adamw(others, phase.encoder_lr)] if others else []
         moving += [LazyAdam(lazy, lr=phase.encoder_lr)] if lazy else []
         waiting = [self._adamw(list(index.clusters.parameters()), phase.cluster_lr)]
         waiting += [] if index.edges is None else [self._adamw([index.edges], phase.edge_lr)]

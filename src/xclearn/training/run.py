@@ -52,6 +52,16 @@ class Run:
             torch.manual_seed(self.seed_of(*names))
             yield
 
+    @contextlib.contextmanager
+    def fast_products(self) -> Iterator[None]:
+        """Products of float32 matrices on a GPU's matrix units (TF32); the caller's choice comes back after."""
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if self.device.type == "cuda" else before)
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
     def keep(self, name: str, inputs: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
         """A structure computed between stages, stored under a hash of its inputs: a resumed run uses the very same."""
         return self.keep_all(name, inputs, lambda: {"value": compute()})["value"]

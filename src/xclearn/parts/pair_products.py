@@ -1,0 +1,116 @@
+"""x[owner] · weight[column] for pairs of a document and an output, and the gradients of both sides.
+
+A GPU multiplies everything with everything in bfloat16 and picks the pairs from that: cheaper than gathering two
+vectors for each. Where this would be too large, and without the native core, vectors are gathered for some pairs at a
+time; a CPU's native core needs neither. Knows nothing about labels or losses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from xclearn import kernels
+from xclearn.kernels import shortlist
+from xclearn.parts.losses import PAIRS_AT_ONCE, filled_up
+
+_DENSE_SCORES = 1 << 30  # 2 GB in bfloat16
+
+
+def pair_scores(x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+    """Of each pair (m,), every pair at most once, from `x` (n, D) and `weight` (S, D); differentiable in both."""
+    native = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32 and kernels.BACKEND == "native"
+    scores: torch.Tensor = (_NativeScores if native else _PairScores).apply(x, weight, owner, column)
+    return scores
+
+
+def products(
+    x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor
+) -> DensePairs | GatheredPairs:
+    """The way that suits the device and the number of scores."""
+    dense = x.device.type == "cuda" and len(x) * filled_up(len(weight)) <= _DENSE_SCORES
+    return (DensePairs if dense else GatheredPairs)(x, weight, owner, column)
+
+
+class DensePairs:
+    """All scores in bfloat16; outputs are filled up, as odd numbers of them run at half the speed."""
+
+    def __init__(self, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor) -> None:
+        self.x, self.n_outputs, self.owner, self.column = x.bfloat16(), len(weight), owner, column
+        self.weight = F.pad(weight.bfloat16(), (0, 0, 0, filled_up(len(weight)) - len(weight)))
+
+    def scores(self) -> torch.Tensor:
+        return (self.x @ self.weight.T)[self.owner, self.column].float()  # (m,)
+
+    def gradients(self, outer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of `x` (n, D) and `weight` (S, D), where `outer` (m,) is that of the scores."""
+        each = self.x.new_zeros(len(self.x), len(self.weight))  # (n, S and filling)
+        each[self.owner, self.column] = outer.to(each.dtype)
+        return (each @ self.weight).float(), (each.T @ self.x)[: self.n_outputs].float()
+
+
+class GatheredPairs:
+    """The vectors of some pairs at a time."""
+
+    def __init__(self, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor) -> None:
+        self.x, self.weight, self.owner, self.column = x, weight, owner, column
+
+    def scores(self) -> torch.Tensor:
+        parts = zip(self.owner.split(PAIRS_AT_ONCE), self.column.split(PAIRS_AT_ONCE), strict=True)
+        return torch.cat([(self.x[rows].float() * self.weight[outputs].float()).sum(dim=1) for rows, outputs in parts])
+
+    def gradients(self, outer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of `x` (n, D) and `weight` (S, D), where `outer` (m,) is that of the scores."""
+        of_x, of_weight = (torch.zeros(side.shape, device=side.device) for side in (self.x, self.weight))
+        for rows, outputs, gradient in zip(
+            *(part.split(PAIRS_AT_ONCE) for part in (self.owner, self.column, outer)), strict=True
+        ):
+            of_x.index_add_(0, rows, gradient[:, None] * self.weight[outputs])
+            of_weight.index_add_(0, outputs, gradient[:, None] * self.x[rows])
+        return of_x, of_weight
+
+
+class _PairScores(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.products, ctx.types = products(x, weight, owner, column), (x.dtype, weight.dtype)
+        return ctx.products.scores().to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Any) -> Any:
+        of_x, of_weight = ctx.products.gradients(outer[0])
+        return of_x.to(ctx.types[0]), of_weight.to(ctx.types[1]), None, None
+
+
+class _NativeScores(torch.autograd.Function):
+    """In the native core, for which pairs are put column after column."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor
+    ) -> torch.Tensor:
+        ordered = bool((column[1:] >= column[:-1]).all())
+        order = None if ordered else column.argsort(stable=True)
+        if order is not None:
+            owner, column = owner[order], column[order]
+        ctx.save_for_backward(x, weight, owner, column, order)
+        scores = torch.from_numpy(shortlist.pair_scores(*_arrays(x, weight, owner, column), torch.get_num_threads()))
+        return scores if order is None else torch.empty_like(scores).index_copy_(0, order, scores)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Any) -> Any:
+        x, weight, owner, column, order = ctx.saved_tensors
+        gradient = outer[0].contiguous() if order is None else outer[0][order]
+        arrays = _arrays(x, weight, owner, column)
+        found = shortlist.pair_products(*arrays, gradient.numpy(), torch.get_num_threads())
+        return *(torch.from_numpy(each) for each in found), None, None
+
+
+def _arrays(*tensors: torch.Tensor) -> tuple[np.ndarray, np.ndarray, shortlist.Pairs]:
+    x, weight, owner, column = (tensor.detach().contiguous().numpy() for tensor in tensors)
+    return x, weight, shortlist.Pairs(owner, column)
