@@ -36,7 +36,6 @@ from xclearn.parts.encoder_settings import (
     encoder_parameters,
     encoder_working,
     make_encoder,
-    usual_dim,
 )
 from xclearn.parts.encoders import encoder_optimisers
 from xclearn.parts.label_rows import LabelRows
@@ -82,7 +81,7 @@ class OneVsAll(Algorithm):
         gpu = device == "cuda"
         return {
             "encoder": self._encoder,
-            "embedding_dim": usual_dim(size.n_labels, device),
+            "embedding_dim": min(302 if gpu else 126, max(32, 2 * math.isqrt(size.n_labels))),
             "epochs": min(100, max(20 if gpu else 15, 500_000 // size.n_documents)),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
         }

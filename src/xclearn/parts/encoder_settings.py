@@ -23,7 +23,7 @@ from xclearn.parts.sequence_encoders import ConvolutionEncoder, TransformerEncod
 from xclearn.text import Pretrained, PretrainedVectoriser, Sequences, SequenceVectoriser, TextSettings, Vectoriser
 from xclearn.text.documents import TEXTS
 
-_FEW_LABELS = 20_000
+_MANY_LABELS = 200_000
 _VALUES_PER_LAYER = 17  # of a transformer that a step holds for each token and dimension
 
 
@@ -69,10 +69,10 @@ EncoderSettings: TypeAlias = Bag | Multilayer | Convolution | Transformer
 
 
 def usual_dim(n_labels: int, device: str) -> int:
-    """The length of vectors where none is set: on a GPU longer ones where labels are few, as they cost little there."""
+    """The length of vectors where none is set: longer ones where labels are not very many and cost little."""
     if device != "cuda":
         return min(126, max(32, 2 * math.isqrt(n_labels)))
-    return min(510, max(32, 8 * math.isqrt(n_labels))) if n_labels <= _FEW_LABELS else 302
+    return min(510, max(32, 8 * math.isqrt(n_labels))) if n_labels <= _MANY_LABELS else 302
 
 
 def encoder_for(text: TextSettings) -> EncoderSettings:
