@@ -12,11 +12,15 @@ unless `--split hold_out`; settings were chosen on a hold-out.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from benchmarks.accuracy.run import _peak, held_out, table_arguments
 from benchmarks.record import record
 
@@ -24,35 +28,50 @@ from xclearn import algorithms, config
 from xclearn.data import Dataset, load_dataset
 from xclearn.inference import evaluate
 from xclearn.inference.evaluation import label_counts
+from xclearn.inference.folder import Model
 from xclearn.inference.shortlists import LearnedEdges
 from xclearn.metrics import volume_bins
 from xclearn.metrics.bins import mean_by_bin
-from xclearn.training.algorithm import Algorithm
+from xclearn.parts.calibration import Calibration
+from xclearn.parts.re_ranking import SparseRanking
+from xclearn.training.checkpoint import Checkpoint
+from xclearn.training.prepare import prepare
+from xclearn.training.re_ranking import re_ranked
+from xclearn.training.run import Run
 
 SHOWN = ("P@1", "P@3", "P@5", "R@10", "R@20", "R@100")
-_HOLD_OUT = "stopping.metric=nDCG@5 stopping.patience=5"
-_RANKER, _CALIBRATION = "sparse_ranker.depth=100", f"sparse_ranker.depth=100 calibration.depth=5 {_HOLD_OUT}"
-Row = tuple[str, str, str]  # table, name, "algorithm setting=value …"
+_HOLD_OUT = "stopping.metric=nDCG@5 stopping.patience=50"  # never ends a stage early
+_RANKING, _CALIBRATION = SparseRanking(depth=100), Calibration()
+After = tuple[str, SparseRanking | None, Calibration | None]  # name, and what follows the trained model
+Row = tuple[str, str, tuple[After, ...]]  # table, "algorithm setting=value …", rows of this one training
+
+
+def _steps(*names: str) -> tuple[After, ...]:
+    """The model as it is, with the ranker, and with the calibration too."""
+    ways = ((None, None), (_RANKING, None), (_RANKING, _CALIBRATION))
+    return tuple((name, *way) for name, way in zip(names, ways, strict=False))
+
 
 TABLES: list[Row] = [
-    ("2", "OvA", "one_vs_all"),
-    ("2", "ELIAS-1", "elias"),
-    ("3", "stage 1", "elias training=partition"),
-    ("3", "+ stage 2", "elias"),
-    ("3", "+ sparse ranker", f"elias {_RANKER}"),
-    ("3", "+ calibration", f"elias {_CALIBRATION}"),
-    ("3", "+ ensemble of 3", f"elias {_CALIBRATION} n_members=3"),
-    ("variants", "from random initialisation", "elias training=end_to_end"),
-    ("variants", "random edge weights", "elias edge_start=random"),
-    ("variants", "label rows anew", "elias restart_labels=true"),
-    ("variants", "25 clusters at most", "elias most_clusters=25"),
-    ("variants", "clustered again", "elias recluster_after=5"),
-    ("variants", "averaged", "elias second.average_from=0.2"),
-    ("variants", "Adam on label rows", "elias label_optimiser=adam first.label_lr=0.005 second.label_lr=0.005"),
+    ("2", "one_vs_all", _steps("OvA")),
+    ("2", "elias", _steps("ELIAS-1")),
+    ("3", "elias training=partition", _steps("stage 1")),
+    ("3", f"elias {_HOLD_OUT}", _steps("+ stage 2", "+ sparse ranker", "+ calibration")),
+    ("3", f"elias {_HOLD_OUT} n_members=3", _steps("3 members", "3 members + ranker", "3 members + calibration")),
+    ("variants", "elias training=end_to_end", _steps("from random initialisation")),
+    ("variants", "elias edge_start=random", _steps("random edge weights")),
+    ("variants", "elias restart_labels=true", _steps("label rows anew")),
+    ("variants", "elias most_clusters=25", _steps("25 clusters at most")),
+    ("variants", "elias recluster_after=5", _steps("clustered again")),
+    ("variants", "elias second.average_from=0.2", _steps("averaged")),
+    (
+        "variants",
+        "elias label_optimiser=adam first.label_lr=0.005 second.label_lr=0.005",
+        _steps("Adam on label rows"),
+    ),
     *(
-        ("ranker", f"{name}{said}", f"{name} {settings}")
+        ("ranker", f"{name} {_HOLD_OUT}", _steps(name, f"{name} + ranker", f"{name} + ranker + calibration"))
         for name in ("one_vs_all", "decaf", "astec")
-        for said, settings in (("", ""), (" + ranker", _RANKER), (" + ranker + calibration", _CALIBRATION))
     ),
 ]
 
@@ -61,21 +80,21 @@ def main() -> None:
     arguments = _arguments()
     data = load_dataset(arguments.data)
     data = held_out(data) if arguments.split == "hold_out" else data
-    for row in TABLES:
-        if arguments.tables and row[0] not in arguments.tables:
+    for table, line, rows in TABLES:
+        if arguments.tables and table not in arguments.tables:
             continue
         for seed in arguments.seeds:
-            figures = run(data, arguments, row, seed)
-            shown = " ".join(f"{figures[name]:6.2f}" for name in SHOWN)
-            print(f"{row[0]:8} {row[1]:32} seed {seed}  {shown}", flush=True)
+            for name, figures in run(data, arguments, (table, line, rows), seed):
+                shown = " ".join(f"{figures[metric]:6.2f}" for metric in SHOWN)
+                print(f"{table:8} {name:32} seed {seed}  {shown}", flush=True)
 
 
-def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> dict[str, Any]:
-    """Train and measure once, and write the rows down."""
-    table, name, line = row
-    algorithm_name, *settings = line.split()
-    settings = [*_encoder(arguments, algorithm_name), *(arguments.set if algorithm_name == "elias" else []), *settings]
-    algorithm = config.build(algorithms.find(algorithm_name), config.merge({}, settings), algorithm_name)
+def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Train once, measure the model and what may follow it, and write the rows down."""
+    table, line, after = row
+    name, *settings = line.split()
+    settings = [*_encoder(arguments, name), *(arguments.set if name == "elias" else []), *settings]
+    algorithm = config.build(algorithms.find(name), config.merge({}, settings), name)
     epochs: list[float] = []
     started = time.perf_counter()
     algorithm.fit(
@@ -84,18 +103,32 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> di
         seed=seed,
         callback=lambda event: epochs.append(event["seconds"]) if event["event"] == "epoch" else None,
     )
-    seconds = time.perf_counter() - started
-    report = evaluate(algorithm, data)
-    figures = {key: round(value, 3) for key, value in report.values.items()}
-    facts: dict[str, Any] = {"data": data.name, "split": arguments.split, "table": table, "row": name}
-    facts |= {"settings": " ".join([algorithm_name, *settings]), "seed": seed}
-    times = {"train_s": round(seconds, 1), "epoch_s": round(sum(epochs) / max(1, len(epochs)), 2), "peak_mib": _peak()}
-    record("elias", facts | times | figures, Path(arguments.folder))
-    record("elias_analyses", facts | analyses(algorithm, data), Path(arguments.folder))
-    return figures
+    trained, peak = time.perf_counter() - started, _peak()
+    facts: dict[str, Any] = {"data": data.name, "split": arguments.split, "table": table}
+    facts |= {"settings": " ".join([name, *settings]), "seed": seed}
+    prepared = prepare(data, algorithm.vectoriser, algorithm.stopping, seed)
+    with tempfile.TemporaryDirectory() as folder:  # so that the ranker is solved once
+        run = Run(torch.device("cpu"), seed, Checkpoint(Path(folder)), lambda _: None)
+        for said, ranking, calibration in after:
+            started = time.perf_counter()
+            servable = re_ranked(algorithm.model.servable, prepared, run, ranking, calibration)
+            model = Trained(dataclasses.replace(algorithm.model, servable=servable))
+            times = {"train_s": round(trained + time.perf_counter() - started, 1), "peak_mib": peak}
+            times["epoch_s"] = round(sum(epochs) / max(1, len(epochs)), 2)
+            figures = {key: round(value, 3) for key, value in evaluate(model, data).values.items()}
+            record("elias", facts | {"row": said} | times | figures, Path(arguments.folder))
+            record("elias_analyses", facts | {"row": said} | analyses(model, data), Path(arguments.folder))
+            yield said, figures
 
 
-def analyses(algorithm: Algorithm, data: Dataset) -> dict[str, str]:
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What `evaluate` asks for."""
+
+    model: Model
+
+
+def analyses(algorithm: Trained, data: Dataset) -> dict[str, str]:
     """Chances of edges by rank within a cluster; recall at 100 and the mean score of true labels, by label decile."""
     report, counts = evaluate(algorithm, data), label_counts(data)
     deciles = [f"{each.recall:.2f}" for each in volume_bins(report, counts, k=100, n_bins=10)]
@@ -112,7 +145,7 @@ def analyses(algorithm: Algorithm, data: Dataset) -> dict[str, str]:
     }
 
 
-def _edges(algorithm: Algorithm) -> list[str]:
+def _edges(algorithm: Trained) -> list[str]:
     """The mean chance of the best edge of a cluster, the second, the fourth …; nothing without learnt edges."""
     servable = algorithm.model.servable
     stage = getattr(getattr(servable, "members", [servable])[0], "candidates", None)

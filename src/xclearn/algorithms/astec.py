@@ -101,7 +101,7 @@ class Astec(Algorithm):
     vectoriser: Words | WordPiece | Sequences | Pretrained = field(default_factory=Words)  # how texts become tokens
     encoder: Bag | Multilayer | Convolution | Transformer | None = None  # auto: what reads the vectoriser's tokens
     embedding_dim: Count | None = None  # length of document and label vectors
-    dropout: Share = 0.3  # after the ReLU of residual blocks
+    dropout: Share | None = None  # after the ReLU of residual blocks
     batch_size: Count | None = None  # documents per step
     surrogate: Surrogate = "clusters"  # Module I: the task that features are learnt on
     n_clusters: Count | None = None  # outputs of that task: clusters, buckets, frequent labels or directions
@@ -144,16 +144,18 @@ class Astec(Algorithm):
         scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
         few = {"selection": math.ceil(size.n_labels / 5), "projection": min(256, size.n_labels)}
         clusters = 2 ** min(16, max(0, math.floor(math.log2(size.n_labels / 2))))
+        negatives = self.negatives or ("all" if gpu or size.n_labels <= 4_000 else "both")
         return {
             "encoder": encoder_for(self.vectoriser),
             "embedding_dim": usual_dim(size.n_labels, device),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
             "n_clusters": few.get(self.surrogate, clusters),
-            "surrogate_epochs": (20 if gpu else 10) * scale,
+            "dropout": 0.5 if gpu else 0.3,
+            "surrogate_epochs": 10 * scale,
             "extreme_epochs": 10 * scale,
             "reranker_epochs": 10 * scale if self.classifier == "rows" else 0,
-            "negatives": "all" if gpu or size.n_labels <= 4_000 else "both",
-            "fusion_weight": None if self.stopping else 0.3,
+            "negatives": negatives,
+            "fusion_weight": None if self.stopping else 0.9 if negatives == "all" else 0.3,
             "served_labels": self.shortlist_size,
         }
 
@@ -346,7 +348,7 @@ class Astec(Algorithm):
         return bags_of(data.features, data.size.n_features)
 
     def _block(self, dim: int, kind: Transfer) -> TransferBlock:
-        return TransferBlock(dim, self.dropout, kind, self.transfer_limit)
+        return TransferBlock(dim, float(self.dropout or 0), kind, self.transfer_limit)
 
     def _classifier(
         self, n_outputs: int, dim: int, loss: OutputLoss, rates: tuple[float, float], run: Run

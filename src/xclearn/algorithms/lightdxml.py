@@ -54,6 +54,7 @@ from xclearn.training.stage import Stage, Stopping, one_cycle
 
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0)  # to choose from
 _SGD_LR = 0.1  # of label rows, per document
+_MANY_LABELS = 20_000  # from which on the encoder is trained more slowly
 
 
 @final
@@ -66,10 +67,10 @@ class Lightdxml(Algorithm):
     vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Count | None = None  # length of document and label vectors
     word_vectors: str | None = None  # file of token vectors to start from; auto: random ones
-    dropout: Share = 0.3  # after each ReLU
+    dropout: Share | None = None  # after each ReLU
     batch_size: Count | None = None  # documents per step
     model_epochs: Count = 20  # passes over train of encoder and classifiers, all cycles together
-    model_lr: Rate = 0.01  # peak learning rate of the encoder (Adam)
+    model_lr: Rate | None = None  # peak learning rate of the encoder (Adam)
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # of label rows; adam is the authors' choice
     label_lr: Rate | None = None  # peak learning rate of label rows; auto: 0.1 for sgd, model_lr for adam
     warm_up: Share = 0.1  # share of training in which learning rates rise
@@ -97,13 +98,16 @@ class Lightdxml(Algorithm):
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu = device == "cuda"
         dim = self.embedding_dim or usual_dim(size.n_labels, device)
+        negatives = self.negatives or ("all" if gpu or size.n_labels <= 4_000 else "nearest")
         return {
             "embedding_dim": dim,
+            "dropout": 0.5 if gpu else 0.3,
+            "model_lr": 0.01 if size.n_labels <= _MANY_LABELS else 0.003,
             "batch_size": min(1024 if gpu else 256, max(16, size.n_documents // 50)),
-            "negatives": "all" if gpu or size.n_labels <= 4_000 else "nearest",
+            "negatives": negatives,
             "refresh_every": math.ceil(self.model_epochs / 3),
             "label_encoder_dim": 2 * dim,
-            "fusion_weight": None if self.stopping else 0.5,
+            "fusion_weight": None if self.stopping else 0.75 if negatives == "all" else 0.5,
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
@@ -162,7 +166,7 @@ class Lightdxml(Algorithm):
                 yield from self._place(f"labels-{begin}", places, data, run)
                 task = replace(task, negatives=self._lists(f"lists-{begin}", data, run))
             score, share = self._score(task, data, run), (begin / epochs, end / epochs)
-            yield self._model_stage(f"model-{begin}", task, self.model_lr, end - begin, share, score)
+            yield self._model_stage(f"model-{begin}", task, float(self.model_lr or 0), end - begin, share, score)
             if self._nearest and score is not None and best.finished(score(), end - begin):
                 break
         best.restore()
@@ -245,9 +249,9 @@ class Lightdxml(Algorithm):
     def _encoder(self, data: Prepared, run: Run) -> TransferEncoder:
         """The sum of token vectors and a residual block, as Astec's."""
         dim, sparse = number(self.embedding_dim), run.device.type == "cpu" and not data.size.dense
-        generator = run.generator("encoder")
-        base = BagEncoder(data.size.n_features, dim, self.dropout, generator, sparse=sparse)
-        return TransferEncoder(base, TransferBlock(dim, self.dropout, "spectral", 1.0)).to(run.device)
+        dropout = float(self.dropout or 0)
+        base = BagEncoder(data.size.n_features, dim, dropout, run.generator("encoder"), sparse=sparse)
+        return TransferEncoder(base, TransferBlock(dim, dropout, "spectral", 1.0)).to(run.device)
 
     def _set_word_vectors(self, encoder: TransferEncoder, path: str, data: Prepared, run: Run) -> None:
         """Tokens that the file does not know keep their random vectors."""
@@ -266,7 +270,7 @@ class Lightdxml(Algorithm):
         return found
 
     def _classifier(self, data: Prepared, run: Run) -> RowClassifier:
-        rate = self.label_lr or {"adam": self.model_lr, "sgd": _SGD_LR}[self.label_optimiser]
+        rate = self.label_lr or {"adam": float(self.model_lr or 0), "sgd": _SGD_LR}[self.label_optimiser]
         n_labels, dim = data.size.n_labels, number(self.embedding_dim)
         return row_classifier(n_labels, dim, rate, self.label_optimiser, "bce_sum", run.device)
 

@@ -99,7 +99,7 @@ def _checksum(arrays: Mapping[str, np.ndarray], said: str) -> str:
     total = zlib.crc32(said.encode())
     for name, array in sorted(arrays.items()):
         total = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), total)
-        total = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), total)
+        total = zlib.crc32(np.ascontiguousarray(array).data, total)
     return f"{total:08x}"
 
 
