@@ -25,9 +25,12 @@ from xclearn.inference import evaluate
 from xclearn.labels.clustering import cluster_labels, label_centroids
 from xclearn.labels.graph import LabelGraph
 from xclearn.metrics import mutual_information_loss
+from xclearn.metrics.report import Report
+from xclearn.metrics.significance import paired_test
 from xclearn.text import Words, vectoriser_for
 
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10")
+TESTED = ("P@1", "P@5", "PSP@1", "PSP@5", "R@10")
 _WITH = "order=1 game=0.25"  # the graph in use, whatever a hold-out would choose
 _PAPER = "ranker=shortlist combine=attention least_cosine=0.0 order=1 game=0.5 freeze_tokens=true restart_blocks=true"
 _NO_GRAPH = "smooth_centroids=false head_clusters=false refinement=text cluster_game=0.0 negatives=clusters game=0.0"
@@ -71,18 +74,21 @@ def main() -> None:
     arguments = _arguments()
     data = load_dataset(arguments.data)
     data = held_out(data) if arguments.split == "hold_out" else data
+    decaf: dict[int, Report] = {}  # by seed, to test the rows after it against
     for row in TABLES:
         if row[0] in arguments.tables and (not arguments.only or row[1] in arguments.only):
             for seed in arguments.seeds:
-                found = run(data, arguments, row, seed)
-                print(f"{row[1]:32} " + " ".join(f"{found[name]:6.2f}" for name in SHOWN), flush=True)
+                found = run(data, arguments, row, seed, decaf.get(seed))
+                if row[1] == "DECAF":
+                    decaf[seed] = found
+                print(f"{row[1]:32} " + " ".join(f"{found.values[name]:6.2f}" for name in SHOWN), flush=True)
     if "7" in arguments.tables:
         for seed in arguments.seeds:
             clusterings(data, arguments, seed)
 
 
-def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> dict[str, Any]:
-    """Train and measure once, and write the row down."""
+def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int, decaf: Report | None) -> Report:
+    """Train and measure once, and write the row down; with paired tests against DECAF where that was trained before."""
     table, name, line = row
     algorithm_name, *settings = line.split()
     common = [each for each in arguments.set if algorithm_name in ("eclare", "decaf")]
@@ -90,12 +96,18 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> di
     started = time.perf_counter()
     algorithm.fit(data, device=arguments.device, seed=seed)
     seconds = round(time.perf_counter() - started, 1)
-    values = {metric: round(value, 3) for metric, value in evaluate(algorithm, data).values.items()}
+    report = evaluate(algorithm, data)
+    values: dict[str, Any] = {metric: round(value, 3) for metric, value in report.values.items()}
+    if decaf is not None:
+        for metric in TESTED:
+            test = paired_test(report, decaf, metric)
+            said = f"{test.difference:.3f} ({test.low:.3f}, {test.high:.3f}) p={test.p_value:.4f}"
+            values[f"{metric}_over_decaf"] = said
     chosen = " ".join(f"{key}={value}" for key, value in algorithm.resolved_.items() if key in ("order", "game"))
     about = {"table": table, "name": name, "settings": " ".join([*common, *settings]), "chosen": chosen}
     record("eclare", {"data": data.name, "split": arguments.split, **about, "seed": seed, "train_s": seconds} | values,
            Path(arguments.folder))  # fmt: skip
-    return values
+    return report
 
 
 def clusterings(data: Dataset, arguments: argparse.Namespace, seed: int) -> None:
