@@ -49,7 +49,12 @@ def test_the_encoder_follows_the_vectoriser(text, expected):
     assert isinstance(encoder_for(text), expected)
 
 
-BAGS = [(Bag(), Words()), (Multilayer(n_layers=2), Words()), (Convolution(widths=(2, 3), n_pools=3), Sequences())]
+BAGS = [
+    (Bag(), Words()),
+    (Bag(residual=True), Words()),
+    (Multilayer(n_layers=2), Words()),
+    (Convolution(widths=(2, 3), n_pools=3), Sequences()),
+]
 
 
 @pytest.mark.parametrize(("settings", "text"), BAGS)

@@ -1,5 +1,7 @@
 """The hold-out of a trial: disjoint, whole, the same for a seed; and the score with scores passed over a graph."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -14,7 +16,7 @@ from xclearn.text import Words
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.prepare import prepare
 from xclearn.training.run import Run
-from xclearn.training.trial import HELD_OUT, parted, score_with_game
+from xclearn.training.trial import GROUP, HELD_OUT, parted, score_with_game
 
 CPU = torch.device("cpu")
 
@@ -31,14 +33,28 @@ def rows_of(features) -> list[bytes]:
 def test_a_part_and_its_hold_out_are_train_once(kind):
     data = prepare(planted(kind), Words(), None, 0)
     part = parted(data, run_of())
-    n_out = int(HELD_OUT * data.relevance.shape[0])
-    assert (len(part.held_out), part.relevance.shape[0]) == (n_out, data.relevance.shape[0] - n_out)
+    n_documents, n_out = data.relevance.shape[0], len(part.held_out)
+    assert 0 < n_out <= max(2 * GROUP, HELD_OUT * n_documents)
+    assert part.relevance.shape[0] == n_documents - n_out
     both = sp.vstack([sp.csr_matrix(part.features), sp.csr_matrix(part.held_out_features)])
     assert rows_of(both) == rows_of(sp.csr_matrix(data.features))
     assert part.relevance.nnz + part.held_out.relevance.nnz == data.relevance.nnz
     again, other = parted(data, run_of()), parted(data, run_of(1))
     assert (again.held_out.relevance != part.held_out.relevance).nnz == 0
     assert (other.held_out.relevance != part.held_out.relevance).nnz > 0
+
+
+def test_documents_that_resemble_each_other_leave_together():
+    """40 families of 32 documents, each with tokens of its own."""
+    family = np.repeat(np.arange(40), 32)
+    features = sp.csr_matrix(np.eye(40, dtype=np.float32)[family])
+    data = dataclasses.replace(prepare(planted("sparse"), Words(), None, 0), features=features, relevance=features)
+    for seed in range(3):
+        part = parted(data, run_of(seed))
+        inside, outside = (set(rows.indices) for rows in (part.relevance, part.held_out.relevance))
+        print(f"seed {seed}: families held out {sorted(outside)}, torn {sorted(inside & outside)}")
+        assert len(inside & outside) <= 2  # a group ends where its size says, not where a family does
+        assert outside
 
 
 def test_a_graph_that_leads_to_the_right_labels_scores_and_one_that_leads_away_does_not():

@@ -3,7 +3,7 @@
     python -m benchmarks.accuracy.astec --data wordnet-related --seeds 0 1 2
     python -m benchmarks.accuracy.astec --data debian-related --tables 6b 6d --seeds 0 --set surrogate_epochs=2
 
-Rows go to results/astec.csv, one a seed; the means with 95 % intervals are printed, and drawn with `--plot FILE.svg`
+Rows go to results/astec_tables.csv, one a seed; the means with 95 % intervals are printed, and drawn with `--plot FILE.svg`
 (which needs the extra `plot`). As in the paper Table 6 has no re-ranker. Figures are of test; settings were chosen
 elsewhere.
 """
@@ -72,7 +72,7 @@ def main() -> None:
                 algorithm, about = fitted(data, arguments, line, seed, "astec")
                 measured[line, seed] = about | figures(algorithm, data)
             facts = {"data": data.name, "split": arguments.split, "table": table, "row": name}
-            record("astec", facts | measured[line, seed], Path(arguments.folder))
+            record("astec_tables", facts | measured[line, seed], Path(arguments.folder))
         values = [measured[line, seed] for seed in arguments.seeds]
         summaries.append((table, name, [row["P@1"] for row in values]))
         shown = "  ".join(f"{column} {interval([row[column] for row in values])}" for column in SHOWN)

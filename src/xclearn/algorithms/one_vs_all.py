@@ -5,7 +5,7 @@ From Dahiya et al., "DeepXML: A Deep Extreme Multi-Label Learning Framework Appl
 
 What differs from the authors' code: label rows start at zero with the prior −ln L instead of uniformly (their start
 collapses to label popularity beyond 100,000 labels) and are trained by SGD instead of Adam (better on a hold-out, no
-state); there is no residual block after the bag (worse on a hold-out); one learning-rate cycle instead of halvings.
+state); no residual block after the bag unless `encoder.residual` (worse on a hold-out); one learning-rate cycle.
 On a GPU every step scores all labels. On a CPU it does so up to `exact_labels`; beyond, the batch's own labels and
 random others.
 """

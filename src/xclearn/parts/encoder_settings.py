@@ -20,6 +20,7 @@ from xclearn.errors import ConfigError, DataError
 from xclearn.inference.tensors import read_tensors
 from xclearn.parts.encoders import BagEncoder, DocumentEncoder
 from xclearn.parts.sequence_encoders import ConvolutionEncoder, TransformerEncoder, load_transformer
+from xclearn.parts.transfer import TransferBlock, TransferEncoder
 from xclearn.text import Pretrained, PretrainedVectoriser, Sequences, SequenceVectoriser, TextSettings, Vectoriser
 from xclearn.text.documents import TEXTS
 
@@ -32,7 +33,8 @@ _VALUES_PER_LAYER = 17  # of a transformer that a step holds for each token and 
 class Bag:
     """Sum of token embeddings."""
 
-    dropout: Share = 0.3  # after the ReLU
+    residual: bool = False  # a block v + ReLU(R v + c) after it, as in DeepXML-OVA; worse on a hold-out
+    dropout: Share = 0.3  # after each ReLU
 
 
 @final
@@ -99,7 +101,10 @@ def make_encoder(
     n_features = vectoriser.n_features
     if isinstance(settings, Bag | Multilayer):
         n_layers = settings.n_layers if isinstance(settings, Multilayer) else 0
-        return BagEncoder(n_features, dim, settings.dropout, generator, sparse=sparse, n_layers=n_layers)
+        bag = BagEncoder(n_features, dim, settings.dropout, generator, sparse=sparse, n_layers=n_layers)
+        if isinstance(settings, Bag) and settings.residual:
+            return TransferEncoder(bag, TransferBlock(dim, settings.dropout, "free", 1.0))
+        return bag
     if isinstance(settings, Convolution):
         if not settings.widths:
             raise ConfigError("a convolution needs filters", where="encoder.widths", got=[], todo="Give a width.")
@@ -128,7 +133,7 @@ def encoder_dim(text: TextSettings, dim: int) -> int:
 def encoder_parameters(settings: EncoderSettings, text: TextSettings, n_features: int, dim: int) -> tuple[int, int]:
     """How many values the token table has, and how many the rest; without making them."""
     if isinstance(settings, Bag):
-        return n_features * dim, 0
+        return n_features * dim, (dim * dim + dim) * settings.residual
     if isinstance(settings, Multilayer):
         return n_features * dim, settings.n_layers * (dim * dim + dim)
     if isinstance(settings, Convolution):

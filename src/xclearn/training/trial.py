@@ -1,6 +1,8 @@
 """A hold-out of train on which an algorithm chooses its own settings: nothing of it is seen in the trial.
 
-Knows nothing about which settings are chosen.
+Documents leave in groups that resemble each other. Held out one by one, the packages of one source or the editions of
+one book would stand on both sides, and what only remembers siblings would look as if it had learnt. Knows nothing about
+which settings are chosen.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import torch
 
 from xclearn.data.dataset import Split
 from xclearn.inference.graph import Game, Graph
+from xclearn.labels.clustering import cluster_labels
 from xclearn.parts.game import DEPTH
 from xclearn.parts.rows import feature_rows
 from xclearn.parts.text_training import TextTask
@@ -20,13 +23,19 @@ from xclearn.training.run import Run
 from xclearn.training.scoring import held_out_score
 
 HELD_OUT, MOST_HELD_OUT = 0.05, 5_000  # documents of the hold-out: a share of train, and at most so many
+GROUP = 32  # documents at least of a group that leaves together
 
 
 def parted(data: Prepared, run: Run) -> Prepared:
-    """Train without some documents, and these as its hold-out."""
+    """Train without some groups of documents, and these as its hold-out."""
     n_documents = data.relevance.shape[0]
-    order = torch.randperm(n_documents, generator=run.generator("trial")).numpy()
-    out, kept = np.split(order, [min(MOST_HELD_OUT, max(1, int(HELD_OUT * n_documents)))])
+    n_groups = 1 << max(0, (n_documents // GROUP).bit_length() - 1)
+    group = run.keep("trial-groups", "", lambda: cluster_labels(data.features, n_groups, run.seed_of("trial")))
+    order = torch.randperm(n_groups, generator=run.generator("trial")).numpy()
+    rank = np.argsort(order)[group]  # (N,) the groups that come first are held out
+    wanted = min(MOST_HELD_OUT, max(1, int(HELD_OUT * n_documents)))
+    held = rank < max(1, np.searchsorted(np.cumsum(np.bincount(rank)), wanted))
+    out, kept = np.flatnonzero(held), np.flatnonzero(~held)
     return dataclasses.replace(
         data,
         features=data.features[kept],
