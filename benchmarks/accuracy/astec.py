@@ -3,9 +3,9 @@
     python -m benchmarks.accuracy.astec --data wordnet-related --seeds 0 1 2
     python -m benchmarks.accuracy.astec --data debian-related --tables 6b 6d --seeds 0 --set surrogate_epochs=2
 
-Rows go to results/astec_tables.csv, one a seed; the means with 95 % intervals are printed, and drawn with `--plot FILE.svg`
-(which needs the extra `plot`). As in the paper Table 6 has no re-ranker. Figures are of test; settings were chosen
-elsewhere.
+Rows go to results/astec_tables.csv, one a seed; the means with 95 % intervals are printed, and drawn with
+`--plot FILE.svg` (which needs the extra `plot`). As in the paper Table 6 has no re-ranker. Figures are of test;
+settings were chosen elsewhere.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
     for table, name, line in wanted:
         for seed in arguments.seeds:
             if (line, seed) not in measured:  # the same settings stand in several tables
-                algorithm, about = fitted(data, arguments, line, seed, "astec")
+                algorithm, about = fitted(data, arguments, line, seed)
                 measured[line, seed] = about | figures(algorithm, data)
             facts = {"data": data.name, "split": arguments.split, "table": table, "row": name}
             record("astec_tables", facts | measured[line, seed], Path(arguments.folder))
@@ -104,7 +104,7 @@ def plot(summaries: list[tuple[str, str, list[float]]], path: Path, title: str) 
 
 
 def _arguments() -> argparse.Namespace:
-    parser = table_arguments(__doc__, [row[0] for row in TABLES], "Astec")
+    parser = table_arguments(__doc__, [row[0] for row in TABLES])
     parser.add_argument("--plot", default="", help="a picture of P@1")
     return parser.parse_args()
 

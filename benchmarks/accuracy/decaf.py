@@ -142,7 +142,7 @@ def run(
     data: Dataset, arguments: argparse.Namespace, line: str, seed: int, wanted: list[tuple[str, str]]
 ) -> list[dict[str, Any]]:
     """Train once, measure for each (table, name), and write the rows down."""
-    algorithm, facts = fitted(data, arguments, line, seed, "decaf")
+    algorithm, facts = fitted(data, arguments, line, seed)
     facts["settings"] = re.sub(r"word_vectors=\S*/", "word_vectors=", facts["settings"])  # no folder of a machine
     rows = []
     for table, name in wanted:
@@ -251,7 +251,7 @@ def plot(table: str, data: str, arguments: argparse.Namespace) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = table_arguments(__doc__, [row[0] for row in TABLES], "DECAF")
+    parser = table_arguments(__doc__, [row[0] for row in TABLES])
     names = [row[1] for row in TABLES]
     parser.add_argument("--only", nargs="+", default=[], choices=names, metavar="NAME", help="names of rows")
     parser.add_argument("--word-vectors", default="", help="a file for DECAF-FFT, as long as embedding_dim")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from benchmarks.accuracy.run import held_out
+from benchmarks.accuracy.run import held_out, settings_for
 from benchmarks.record import RESULTS, record
 
 from xclearn import algorithms, config
@@ -91,7 +91,7 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int, decaf
     """Train and measure once, and write the row down; with paired tests against DECAF where that was trained before."""
     table, name, line = row
     algorithm_name, *settings = line.split()
-    common = [each for each in arguments.set if algorithm_name in ("eclare", "decaf")]
+    common = settings_for(algorithm_name, arguments)
     algorithm = config.build(algorithms.find(algorithm_name), config.merge({}, [*common, *settings]), algorithm_name)
     started = time.perf_counter()
     algorithm.fit(data, device=arguments.device, seed=seed)

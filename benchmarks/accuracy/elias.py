@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.accuracy.run import _peak, held_out, table_arguments
+from benchmarks.accuracy.run import _peak, held_out, settings_for, table_arguments
 from benchmarks.record import record
 
 from xclearn import algorithms, config
@@ -93,7 +93,7 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> It
     """Train once, measure the model and what may follow it, and write the rows down."""
     table, line, after = row
     name, *settings = line.split()
-    settings = [*_encoder(arguments, name), *(arguments.set if name == "elias" else []), *settings]
+    settings = [*_encoder(arguments, name), *settings_for(name, arguments), *settings]
     algorithm = config.build(algorithms.find(name), config.merge({}, settings), name)
     epochs: list[float] = []
     started = time.perf_counter()
@@ -165,7 +165,7 @@ def _encoder(arguments: argparse.Namespace, name: str) -> list[str]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = table_arguments(__doc__, [row[0] for row in TABLES], "ELIAS")
+    parser = table_arguments(__doc__, [row[0] for row in TABLES])
     parser.add_argument("--transformer", default="", help="a folder with a transformer, instead of the bag")
     parser.add_argument("--max-length", type=int, default=32, help="tokens that the transformer reads")
     return parser.parse_args()

@@ -89,7 +89,7 @@ def run(data: Dataset, arguments: argparse.Namespace, line: str, seed: int) -> l
         if event["event"] == "epoch":
             modules[event["stage"].split("-")[0]] += event["seconds"]
 
-    algorithm, facts = fitted(data, arguments, line, seed, "lightdxml", note)
+    algorithm, facts = fitted(data, arguments, line, seed, note)
     facts["modules_s"] = " ".join(f"{module}={spent:.1f}" for module, spent in modules.items())
     facts |= {"rest_s": round(facts["train_s"] - sum(modules.values()), 1), **served(algorithm, data)}
     mixes = MIXES if algorithm.name == "lightdxml" else ()
@@ -119,7 +119,7 @@ def mixed(algorithm: Algorithm, data: Dataset, weight: float) -> dict[str, Any]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = table_arguments(__doc__, [row[0] for row in TABLES], "LightDXML")
+    parser = table_arguments(__doc__, [row[0] for row in TABLES])
     parser.add_argument("--only", nargs="*", default=[], help="names of rows")
     parser.add_argument("--plot", default="", help="a picture of P@1")
     return parser.parse_args()

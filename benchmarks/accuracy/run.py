@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import resource
 import time
 from pathlib import Path
@@ -80,7 +81,7 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
-def table_arguments(description: str | None, tables: list[str], name: str) -> argparse.ArgumentParser:
+def table_arguments(description: str | None, tables: list[str]) -> argparse.ArgumentParser:
     """What the scripts that fill a paper's tables ask for."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="a data set's folder")
@@ -88,23 +89,31 @@ def table_arguments(description: str | None, tables: list[str], name: str) -> ar
     parser.add_argument("--tables", nargs="*", default=[], choices=names, metavar="NAME", help="of " + ", ".join(names))
     parser.add_argument("--split", choices=("test", "hold_out"), default="test")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=f"of every {name} row")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="of every algorithm that has it"
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--folder", default=str(RESULTS), help="where the results are")
     return parser
 
 
 def fitted(
-    data: Dataset, arguments: argparse.Namespace, line: str, seed: int, own: str, callback: Callback | None = None
+    data: Dataset, arguments: argparse.Namespace, line: str, seed: int, callback: Callback | None = None
 ) -> tuple[Algorithm, dict[str, Any]]:
-    """Train a table's "algorithm setting=value …" once; its settings, seed and seconds. `--set` is for `own` alone."""
+    """Train a table's "algorithm setting=value …" once; its settings, seed and seconds."""
     name, *settings = line.split()
-    settings = [*(arguments.set if name == own else []), *settings]
+    settings = [*settings_for(name, arguments), *settings]
     algorithm = config.build(algorithms.find(name), config.merge({}, settings), name)
     started = time.perf_counter()
     algorithm.fit(data, device=arguments.device, seed=seed, callback=callback)
     seconds = round(time.perf_counter() - started, 1)
     return algorithm, {"settings": " ".join([name, *settings]), "seed": seed, "train_s": seconds}
+
+
+def settings_for(name: str, arguments: argparse.Namespace) -> list[str]:
+    """What `--set` says of an algorithm: the settings that it has."""
+    known = {field.name for field in dataclasses.fields(algorithms.find(name))}  # type: ignore[arg-type]
+    return [each for each in arguments.set if re.split(r"[.=]", each)[0] in known]
 
 
 def figures(model: Fitted, data: Dataset) -> dict[str, float]:
