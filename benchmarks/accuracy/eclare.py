@@ -96,7 +96,7 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int, decaf
     started = time.perf_counter()
     algorithm.fit(data, device=arguments.device, seed=seed)
     seconds = round(time.perf_counter() - started, 1)
-    report = evaluate(algorithm, data)
+    report = evaluate(algorithm, data, device="auto")
     values: dict[str, Any] = {metric: round(value, 3) for metric, value in report.values.items()}
     if decaf is not None:
         for metric in TESTED:

@@ -115,7 +115,7 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> It
             model = Trained(dataclasses.replace(algorithm.model, servable=servable))
             times = {"train_s": round(trained + time.perf_counter() - started, 1), "peak_mib": peak}
             times["epoch_s"] = round(sum(epochs) / max(1, len(epochs)), 2)
-            figures = {key: round(value, 3) for key, value in evaluate(model, data).values.items()}
+            figures = {key: round(value, 3) for key, value in evaluate(model, data, device="auto").values.items()}
             record("elias", facts | {"row": said} | times | figures, Path(arguments.folder))
             record("elias_analyses", facts | {"row": said} | analyses(model, data), Path(arguments.folder))
             yield said, figures

@@ -68,7 +68,7 @@ def measure(data: Dataset, arguments: argparse.Namespace, grid: str, seed: int) 
     algorithm.fit(data, device=arguments.device, seed=seed, callback=note)
     train_seconds = time.perf_counter() - started
     started = time.perf_counter()
-    report = evaluate(algorithm, data)
+    report = evaluate(algorithm, data, device="auto")
     times: dict[str, Any] = {"train_s": round(train_seconds, 2), "evaluate_s": round(time.perf_counter() - started, 2)}
     times["stages_s"] = " ".join(f"{name}={seconds:.2f}" for name, seconds in stages.items())
     return {name: round(value, 3) for name, value in report.values.items()} | times | {"peak_mib": _peak()}
@@ -118,7 +118,7 @@ def settings_for(name: str, arguments: argparse.Namespace) -> list[str]:
 
 def figures(model: Fitted, data: Dataset) -> dict[str, float]:
     """All metrics on test."""
-    return {name: round(value, 3) for name, value in evaluate(model, data).values.items()}
+    return {name: round(value, 3) for name, value in evaluate(model, data, device="auto").values.items()}
 
 
 def _arguments() -> argparse.Namespace:

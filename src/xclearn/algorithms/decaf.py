@@ -97,7 +97,7 @@ class Decaf(Algorithm):
         return {
             "embedding_dim": min(304 if gpu else 128, max(32, 2 * math.isqrt(size.n_labels))),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
-            "surrogate_epochs": (30 if gpu else 20) * scale,
+            "surrogate_epochs": (30 if gpu else 24) * scale,
             "shortlister_epochs": 10 * scale,
             "ranker_epochs": (5 if gpu else 6) * scale,
             "surrogate_dropout": self.dropout,

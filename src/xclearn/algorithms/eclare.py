@@ -134,8 +134,8 @@ class Eclare(Algorithm):
         return {
             "embedding_dim": min(304 if gpu else 128, max(32, 2 * math.isqrt(size.n_labels))),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
-            "trial_epochs": (10 if gpu else 4) * scale,
-            "surrogate_epochs": (30 if gpu else 20) * scale,
+            "trial_epochs": (30 if gpu else 8) * scale,
+            "surrogate_epochs": (30 if gpu else 24) * scale,
             "shortlister_epochs": 10 * scale,
             "ranker_epochs": (5 if gpu else 6) * scale,
             "ranker": "exact" if gpu or size.n_labels <= 4_000 else "sampled",

@@ -138,7 +138,7 @@ def measure_and_save(algorithm: Algorithm, data: Dataset, request: Request) -> d
 
     values: dict[str, Any] = {}
     if data.test is not None:
-        report = evaluate(algorithm, data)
+        report = evaluate(algorithm, data, device="cpu" if request.device == "cpu" else "auto")
         values = report.values
         bins = [part._asdict() for part in volume_bins(report, label_counts(data))]
         algorithm.model.about.update(metrics={"test": values}, bins={"test": bins})
