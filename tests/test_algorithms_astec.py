@@ -8,11 +8,15 @@ import pytest
 import scipy.sparse as sp
 from planted import planted, relevant_first
 
-from xclearn import config, load
+from xclearn import config, kernels, load
 from xclearn.algorithms.astec import Astec
 from xclearn.data import Dataset
 from xclearn.errors import ConfigError, MissingExtra
+from xclearn.inference import save_model
+from xclearn.inference.export import Exporter, Form
+from xclearn.inference.native import NativePredictor, native_predictor
 from xclearn.inference.shortlists import CentroidSearch
+from xclearn.inference.tensors import read_tensors
 from xclearn.search import nearest
 
 N_LABELS = 16
@@ -172,3 +176,31 @@ def test_the_shared_token_table_is_not_moved_by_the_last_modules(data):
             tables[transfer, epochs] = fitted.model.servable.encoders["shortlist"].token_embeddings
     assert (tables["spectral", 1] == tables["spectral", 4]).all()
     assert (tables["fine_tune", 1] != tables["fine_tune", 4]).any()
+
+
+@pytest.mark.parametrize("choice", [{}, {"transfer": "fine_tune"}, {"classifier": "slice"}], ids=str)
+def test_the_folder_holds_the_shared_token_table_once(data, choice, tmp_path):
+    """Against the same model with a table for each encoder, also in native code and exported."""
+    fitted = made(surrogate_epochs=1, extreme_epochs=1, **choice).fit(data, device="cpu")
+    fitted.save(tmp_path / "shared")
+    servable = fitted.model.servable
+    parted = {
+        name: dataclasses.replace(encoder, token_embeddings=encoder.token_embeddings.copy())
+        for name, encoder in servable.encoders.items()
+    }
+    twice = dataclasses.replace(servable, encoders=parted)
+    save_model(dataclasses.replace(fitted.model, servable=twice), tmp_path / "twice")
+    answers = []
+    for name, tables in (("shared", 1), ("twice", 2)):
+        stored, _ = read_tensors(tmp_path / name / "tensors.safetensors")
+        assert sum(key.endswith("token_embeddings") for key in stored) == tables
+        loaded = load(tmp_path / name)
+        exported = Exporter(loaded.model, data).export(Form("int8", 0)).servable
+        predictors = [loaded.model.servable, loaded, exported]
+        if kernels.BACKEND == "native":
+            predictors.append(native_predictor(exported))
+            assert isinstance(native_predictor(loaded.model.servable), NativePredictor)
+        found = [each.predict(data.test.documents, 5) for each in predictors]
+        answers.append([(top.ids.tobytes(), top.scores.tobytes()) for top in found])
+    assert answers[0] == answers[1]
+    assert answers[0][0] == tuple(part.tobytes() for part in fitted.predict(data.test.documents, 5))

@@ -1,5 +1,6 @@
 """The model folder: what is written is read; what was changed, is foreign or lies is refused."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable
@@ -8,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import COLOURS, LABELS, model
+from handmade import BIAS, COLOURS, LABELS, WEIGHT, model, servable
 
 from xclearn.data import LabelSet
 from xclearn.errors import DataError, ModelError
 from xclearn.inference import Model, folder, load_model, save_model
+from xclearn.inference.components import Bag, Classifier, Relu
 from xclearn.inference.tensors import read_tensors, write_tensors
 
 FILES = ["README.md", "model.json", "tensors.safetensors"]
@@ -37,6 +39,25 @@ def test_what_is_written_is_read(saved, verify):
     assert list(found.labels.names) == LABELS
     assert list(found.labels.texts) == ["a sky", "", "Beere", "\ud800"]
     assert found.about == model().about
+
+
+def test_an_array_that_two_parts_share_is_stored_once_and_read_once(tmp_path):
+    """Equal arrays that are two are stored twice, as older folders have them; the answers are the same."""
+    table = np.eye(3, dtype=np.float32)
+    scorers, found = [Classifier("other", WEIGHT, BIAS)], []
+    for name, other in (("shared", table), ("twice", table.copy())):
+        parts = servable(encoders={"document": Bag(table, []), "other": Bag(other, [Relu()])}, scorers=scorers)
+        save_model(dataclasses.replace(model(), servable=parts), tmp_path / name)
+        stored, _ = read_tensors(tmp_path / name / "tensors.safetensors")
+        assert sum("token_embeddings" in key for key in stored) == 1 + (name == "twice")
+        found.append(load_model(tmp_path / name))
+    tables = [[encoder.token_embeddings for encoder in each.servable.encoders.values()] for each in found]
+    assert np.shares_memory(*tables[0])
+    assert not np.shares_memory(*tables[1])
+    assert predictions(found[0]) == predictions(found[1]) == predictions(model())
+    save_model(found[0], tmp_path / "again")
+    again, first = (tmp_path / name / "tensors.safetensors" for name in ("again", "shared"))
+    assert again.read_bytes() == first.read_bytes()
 
 
 def test_labels_without_text(tmp_path):

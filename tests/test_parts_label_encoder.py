@@ -79,7 +79,7 @@ def test_documents_without_labels_are_in_no_mean_and_in_no_pair():
         for each in (vectors, moved)
     ]
     pairs = torch.arange(relevance.nnz)
-    losses = [float(task.loss(pairs).detach()) for task in tasks]
+    losses = [float(task.loss(pairs, 0, torch.Generator()).detach()) for task in tasks]
     assert losses[0] == losses[1]
 
 
@@ -90,7 +90,7 @@ def test_the_loss_is_the_mean_of_log_1_plus_squared_distance():
     places = task.embeddings().numpy()
     distances = np.linalg.norm(vectors.numpy()[documents] - places[labels], axis=1)
     order = torch.from_numpy(np.random.default_rng(2).permutation(relevance.nnz)[:8])
-    found = float(task.loss(order).detach())
+    found = float(task.loss(order, 0, torch.Generator()).detach())
     assert found == pytest.approx(np.log(1 + distances[order.numpy()] ** 2).mean(), rel=1e-5)
 
 
@@ -104,6 +104,6 @@ def test_training_moves_labels_nearer_to_their_documents():
     before = float(task.embeddings().norm())
     for _ in range(300):
         optimiser.zero_grad()
-        task.loss(torch.arange(N)).backward()
+        task.loss(torch.arange(N), 0, torch.Generator()).backward()
         optimiser.step()
     assert float(task.embeddings().norm()) < 0.3 * before

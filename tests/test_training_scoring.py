@@ -10,12 +10,11 @@ from planted import planted
 from xclearn import config
 from xclearn.algorithms.slice import Slice
 from xclearn.data.topk import TopK
-from xclearn.inference.shortlists import Mix
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import evaluate_predictions
 from xclearn.text import Words
 from xclearn.training.prepare import prepare
-from xclearn.training.scoring import best_fusion, held_out_score, served_score
+from xclearn.training.scoring import best_fusion_weight, held_out_score, mixed_with, served_score
 from xclearn.training.stage import Stopping
 
 
@@ -37,8 +36,8 @@ def test_equals_the_metric_of_the_full_ranking(metric):
     assert 0 < expected < 100
 
 
-def test_the_best_fusion_is_the_one_that_serves_best():
-    """Against measuring the servable with each fusion in turn."""
+def test_the_best_fusion_weight_is_the_one_that_serves_best():
+    """Against measuring the servable with each weight in turn."""
     data = planted("sparse", n_labels=12)
     stopping = Stopping(hold_out=0.2)
     fitted = config.build(Slice, {"fusion_weight": 0.5, "shortlist_size": 6}).fit(data, device="cpu")
@@ -46,11 +45,8 @@ def test_the_best_fusion_is_the_one_that_serves_best():
     rng = np.random.default_rng(0)
     worse = dataclasses.replace(servable.scorers[0], bias=rng.normal(0, 3, 12).astype(np.float32))
     servable = dataclasses.replace(servable, scorers=[worse])
-    fusions = {weight: Mix([1.0], weight, by_row=False) for weight in (1.0, 0.6, 0.3, 0.0)}
-    scores = {
-        weight: served_score(prepared, stopping.metric, dataclasses.replace(servable, fusion=fusion))
-        for weight, fusion in fusions.items()
-    }
+    weights = (1.0, 0.6, 0.3, 0.0)
+    scores = {weight: served_score(prepared, stopping.metric, mixed_with(servable, weight)) for weight in weights}
     print(scores)
     assert len(set(scores.values())) > 1
-    assert best_fusion(prepared, stopping, servable, fusions) == max(scores, key=lambda weight: scores[weight])
+    assert best_fusion_weight(prepared, stopping, servable, weights) == max(scores, key=lambda weight: scores[weight])

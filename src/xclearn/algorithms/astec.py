@@ -15,10 +15,11 @@ documents, never on test.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, final, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, final, get_args
 
 import numpy as np
 import torch
@@ -27,43 +28,26 @@ from xclearn.config import Count, Range, Rate, Share
 from xclearn.config import Size as Number
 from xclearn.errors import ConfigError
 from xclearn.inference.components import Encoder, Scorer
+from xclearn.inference.layered import layered
 from xclearn.inference.servable import Ensemble, Servable
-from xclearn.inference.shortlists import CentroidSearch, Mix
 from xclearn.parts.calibration import Calibration
-from xclearn.parts.classifiers import RowClassifier, row_width
+from xclearn.parts.classifiers import row_width
 from xclearn.parts.encoder_settings import (
-    Bag,
-    Convolution,
-    Multilayer,
-    Transformer,
+    EncoderSettings,
     encoder_dim,
     encoder_for,
     encoder_parameters,
     make_encoder,
     usual_dim,
 )
-from xclearn.parts.encoders import BagEncoder, DocumentEncoder, encoder_optimisers
+from xclearn.parts.encoders import BagEncoder, DocumentEncoder
 from xclearn.parts.frozen import Frozen, solved
 from xclearn.parts.game import GameStep
-from xclearn.parts.losses import SCORES_AT_ONCE, OutputLoss
+from xclearn.parts.losses import OutputLoss
 from xclearn.parts.re_ranking import SparseRanking
-from xclearn.parts.row_training import (
-    ROW_UPDATES,
-    Negatives,
-    ProjectionTask,
-    RowTask,
-    encoded,
-    row_classifier,
-    unigram_chance,
-)
+from xclearn.parts.row_training import Negatives, ProjectionTask, RowTask, encoded, unigram_chance
 from xclearn.parts.rows import DenseRows, SparseRows, feature_rows
-from xclearn.parts.surrogates import (
-    Surrogate,
-    bags_of,
-    surrogate_targets,
-    target_rows,
-    word_vectors,
-)
+from xclearn.parts.surrogates import Surrogate, bags_of, surrogate_targets, target_rows, word_vectors
 from xclearn.parts.transfer import Transfer, TransferBlock, TransferEncoder
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import Centres, ListSource, Shortlister, label_centres
@@ -71,24 +55,17 @@ from xclearn.text import Pretrained, Sequences, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
+from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
 from xclearn.training.run import Run
-from xclearn.training.scoring import best_fusion, held_out_score
-from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
+from xclearn.training.scoring import best_fusion_weight, mixed_with
+from xclearn.training.stage import Stage, Stopping
+
+_Parts: TypeAlias = tuple[dict[str, Encoder], list[Scorer]]  # of a member
 
 _EXACT = 20_000  # outputs up to which a CPU scores all of them in a step
-_SGD_LR, _LISTS_LR, _RERANKER_LR = 0.1, 1.0, 0.4  # of label rows, per document: fewer labels a step, larger steps
+_LISTS_LR, _RERANKER_LR = 1.0, 0.4  # of label rows by SGD: fewer labels a step, larger steps
 _LISTED = get_args(ListSource)
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)  # to choose from
-
-
-@final
-@dataclass(frozen=True)
-class _Member:
-    """What one member of the ensemble serves."""
-
-    encoders: dict[str, Encoder]
-    candidates: CentroidSearch
-    scorers: list[Scorer]
 
 
 @final
@@ -99,7 +76,7 @@ class Astec(Algorithm):
     name: ClassVar[str] = "astec"
 
     vectoriser: Words | WordPiece | Sequences | Pretrained = field(default_factory=Words)  # how texts become tokens
-    encoder: Bag | Multilayer | Convolution | Transformer | None = None  # auto: what reads the vectoriser's tokens
+    encoder: EncoderSettings | None = None  # auto: what reads the vectoriser's tokens
     embedding_dim: Count | None = None  # length of document and label vectors
     dropout: Share | None = None  # after the ReLU of residual blocks
     batch_size: Count | None = None  # documents per step
@@ -160,154 +137,138 @@ class Astec(Algorithm):
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
-        outputs, listed = number(self.n_clusters), self.shortlist_size + self.n_random
-        sampled = outputs > _EXACT and device == "cpu"
-        against = {"all": size.n_labels, "uniform": self.n_drawn, "unigram": self.n_drawn}.get(
-            str(self.negatives), listed
-        )
+        outputs, listed, n_labels = number(self.n_clusters), self.shortlist_size + self.n_random, size.n_labels
+        against = {"all": n_labels, "uniform": self.n_drawn, "unigram": self.n_drawn}.get(str(self.negatives), listed)
         stages = [
-            ("surrogate", outputs, self.n_drawn if sampled else outputs, self.surrogate_epochs),
-            ("extreme", size.n_labels, min(size.n_labels, against), self.extreme_epochs),
-            ("re-ranker", size.n_labels, min(size.n_labels, self.reranker_size), self.reranker_epochs),
+            ("surrogate", outputs, self._drawn(outputs, device) or outputs, self.surrogate_epochs),
+            ("extreme", n_labels, min(n_labels, against), self.extreme_epochs),
+            ("re-ranker", n_labels, min(n_labels, self.reranker_size), self.reranker_epochs),
         ]
         left_out = {"surrogate": self.surrogate in ("none", "word_vectors"), "re-ranker": not self.reranker_epochs}
-        costs = [self._cost(stage, size, device) for stage in stages if not left_out.get(stage[0])] * self.n_members
+        costs = [self._cost(*stage, size, device) for stage in stages if not left_out.get(stage[0])] * self.n_members
         held = 4 * size.n_documents * (self.shortlist_size + number(self.embedding_dim))  # lists and vectors
         data = 8 * (size.n_feature_entries + size.n_relevant) + 16 * size.n_documents + held
         return Plan(device=device, data=data, stages=tuple(costs))
 
-    def _cost(self, stage: tuple[str, int, int, int | None], size: Size, device: str) -> StageCost:
+    def _cost(self, name: str, outputs: int, scored: int, epochs: int | None, size: Size, device: str) -> StageCost:
         """The network before it is still there; a document is trained against `scored` outputs."""
-        name, outputs, scored, epochs = stage
-        batch, gpu = number(self.batch_size), device == "cuda"
-        dim = encoder_dim(self.vectoriser, number(self.embedding_dim))
+        stages, passes = self._row_stages(device), number(epochs)
         assert self.encoder is not None
-        table, rest = encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim)
-        rows, before = outputs * row_width(dim), 0 if name == "surrogate" else table
-        block = min(batch * scored, SCORES_AT_ONCE[device]) * (2 if gpu else 4)
-        return StageCost(
-            name=name,
-            parameters=4 * (table + rest + before) + (10 if name == "re-ranker" else 6 if gpu else 4) * rows,
-            optimiser=8 * (table + rest) + ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows,
-            working=max(3 * block, 4 * rows),  # scores and their gradients; later the served copy
-            flops_per_epoch=6.0 * size.n_documents * scored * row_width(dim),
-            epochs=number(epochs),
-            path=f"{self.negatives}: {scored:,} of {outputs:,} outputs a document",
-        )
+        table, rest = encoder_parameters(self.encoder, self.vectoriser, size.n_features, stages.dim)
+        of_a_row = (10 if name == "re-ranker" else 6 if device == "cuda" else 4) * row_width(stages.dim)
+        held = 4 * (table + rest + (0 if name == "surrogate" else table)) + of_a_row * outputs
+        path, encoder = f"{self.negatives}: {scored:,} of {outputs:,} outputs a document", table + rest
+        return stages.cost(name, passes, size, outputs=outputs, scored=scored, encoder=encoder, held=held, path=path)
+
+    def _drawn(self, outputs: int, device: str) -> int:
+        """How many outputs Module I draws in a step; 0: it scores all."""
+        return self.n_drawn if outputs > _EXACT and device == "cpu" else 0
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
+        self._rows = self._row_stages(run.device.type)
         self._documents = feature_rows(data.features, run.device)
         self._labels = SparseRows.of(data.relevance, run.device)
         self.steps_ = [self.game.build(data.relevance, data.label_names, run.seed_of("graph"))] if self.game else []
-        self.members_: list[_Member] = []
+        self.members_: list[Servable] = []
         for member in range(self.n_members):
-            base = self._encoder(data, run, member, "encoder")
-            if self.surrogate == "word_vectors":
-                self._set_word_vectors(base, data, run)
-            elif self.surrogate != "none":
-                yield self._surrogate_stage(data, run, member, base)
+            base = self._base(data, run, member)
+            if self.surrogate != "none":
+                yield from self._features(data, run, member, base)
             if self.classifier == "rows":
-                yield from self._rows_stages(data, run, member, base)
+                encoders, scorers = yield from self._extreme(data, run, member, base)
             else:
-                self._solved(data, run, member, base)
+                encoders, scorers = self._solved(self.classifier, data, run, member, base)
+            centres = self._centres(encoded(base, self._documents, run.device), data, run)
+            candidates = centres.served("shortlist", number(self.served_labels))
+            mix = reranker_mix(len(scorers), self.reranker_weight, self.fusion_weight, by_row=self.fusion == "row_max")
+            self.members_.append(Servable(data.vectoriser, encoders, candidates, scorers, mix, self.steps_))
         if self.fusion_weight is None:
-            fusions = {weight: self._served(data, 0, weight).fusion for weight in _FUSION_WEIGHTS}
-            self.fusion_weight = best_fusion(data, self.stopping, self._served(data, 0, 1.0), fusions)
+            self.fusion_weight = best_fusion_weight(data, self.stopping, self.members_[0], _FUSION_WEIGHTS)
+            self.members_ = [mixed_with(member, self.fusion_weight) for member in self.members_]
 
-    def _servable(self, data: Prepared) -> Servable | Ensemble:
-        assert self.fusion_weight is not None
-        served = [self._served(data, member, self.fusion_weight) for member in range(self.n_members)]
-        return served[0] if len(served) == 1 else Ensemble(served)
+    def _servable(self, data: Prepared) -> Servable | Ensemble:  # noqa: ARG002
+        return self.members_[0] if self.n_members == 1 else Ensemble(self.members_)
 
-    def _served(self, data: Prepared, member: int, weight: float) -> Servable:
-        parts = self.members_[member]
-        weights = [1.0] if len(parts.scorers) == 1 else [1 - self.reranker_weight, self.reranker_weight]
-        mix = Mix(weights, weight, self.fusion == "row_max")
-        return Servable(data.vectoriser, parts.encoders, parts.candidates, parts.scorers, mix, self.steps_)
-
-    def _surrogate_stage(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Stage:
-        """Module I: the encoder with a block of its own on an easier task; all but the encoder is then discarded."""
-        encoder = TransferEncoder(base, self._block(base.dim, "spectral")).to(run.device)
-        outputs, seed, bags = number(self.n_clusters), run.seed_of("surrogate", member), self._bags(data)
-        arrays = run.keep_all(
-            f"surrogate-{member}",
-            "",
-            lambda: surrogate_targets(self.surrogate, outputs, data.relevance, bags, seed, run.device),
+    def _row_stages(self, device: str) -> RowStages:
+        return RowStages(
+            dim=encoder_dim(self.vectoriser, number(self.embedding_dim)),
+            batch_size=number(self.batch_size),
+            warm_up=self.warm_up,
+            stopping=self.stopping,
+            device=device,
+            label_optimiser=self.label_optimiser,
+            label_lr=self.label_lr,
         )
-        name, epochs, lr = f"surrogate-{member}", number(self.surrogate_epochs), self.surrogate_lr
-        optimisers = _optimisers(encoder, lr)
+
+    def _base(self, data: Prepared, run: Run, member: int) -> DocumentEncoder:
+        """The encoder without a block."""
+        assert self.encoder is not None
+        dim, generator = number(self.embedding_dim), run.generator("encoder", member)
+        sparse = run.device.type == "cpu" and not data.size.dense
+        base = make_encoder(self.encoder, self.vectoriser, data.vectoriser, dim, generator, sparse=sparse)
+        return base.to(run.device)
+
+    def _with_block(self, base: DocumentEncoder, run: Run, kind: Transfer = "spectral") -> TransferEncoder:
+        block = TransferBlock(base.dim, float(self.dropout or 0), kind, self.transfer_limit)
+        return TransferEncoder(base, block).to(run.device)
+
+    def _features(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Iterator[Stage]:
+        """Module I: the encoder with a block of its own on an easier task; all but the encoder is then discarded."""
+        name, kind, bags = f"surrogate-{member}", self.surrogate, bags_of(data.features, data.size.n_features)
+        if kind == "word_vectors":
+            if not isinstance(base, BagEncoder):
+                raise ConfigError("word vectors need an encoder that sums them", where="surrogate", got=kind)
+            table = run.keep(kind, "", lambda: word_vectors(bags, base.dim, run.seed_of(kind)))
+            base.token_embeddings.data.copy_(torch.from_numpy(table))
+            return
+        lr, outputs, seed = self.surrogate_lr, number(self.n_clusters), run.seed_of("surrogate", member)
+        make = partial(surrogate_targets, kind, outputs, data.relevance, bags, seed, run.device)
+        arrays, encoder = run.keep_all(name, "", make), self._with_block(base, run)
         if "values" in arrays:
             with run.seeded("projection", member):
                 head = torch.nn.Linear(base.dim, arrays["values"].shape[1]).to(run.device)
-            optimisers.append(torch.optim.Adam(head.parameters(), lr=lr))
-            targets = torch.from_numpy(arrays["values"]).to(run.device)
-            return self._stage(name, ProjectionTask(encoder, head, self._documents, targets), optimisers, epochs)
-        classifier = self._classifier(outputs, base.dim, self.surrogate_loss, (lr, _SGD_LR), run)
-        negatives = Negatives(drawn=self.n_drawn if outputs > _EXACT and run.device.type == "cpu" else 0)
-        positives = target_rows(arrays, outputs, run.device)
-        task = RowTask(encoder, classifier, self._documents, positives, negatives)
-        return self._stage(name, task, optimisers, epochs)
+            values = torch.from_numpy(arrays["values"]).to(run.device)
+            task: RowTask | ProjectionTask = ProjectionTask(encoder, head, self._documents, values)
+        else:
+            classifier = self._rows.classifier(outputs, lr, ROW_LR, self.surrogate_loss)
+            negatives = Negatives(drawn=self._drawn(outputs, run.device.type))
+            task = RowTask(encoder, classifier, self._documents, target_rows(arrays, outputs, run.device), negatives)
+        yield self._rows.stage(name, task, lr, number(self.surrogate_epochs))
 
-    def _rows_stages(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Iterator[Stage]:
+    def _extreme(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Generator[Stage, None, _Parts]:
         """Modules II to IV and the re-ranker. While the encoder itself is trained, lists are made anew now and then."""
         joint, epochs = self.surrogate == "none" or self.transfer == "fine_tune", number(self.extreme_epochs)
-        block = self._block(base.dim, self.transfer).to(run.device)
-        encoder = TransferEncoder(base, block)
-        rates = (self.extreme_lr, _LISTS_LR if self.negatives in _LISTED else _SGD_LR)
-        classifier = self._classifier(data.size.n_labels, base.dim, self.loss, rates, run)
-        every = self.rebuild_every if joint and self.negatives in _LISTED else epochs
+        encoder, lr, listed = self._with_block(base, run, self.transfer), self.extreme_lr, self.negatives in _LISTED
+        classifier = self._rows.classifier(data.size.n_labels, lr, _LISTS_LR if listed else ROW_LR, self.loss)
+        every = self.rebuild_every if joint and listed else epochs
         for begin in range(0, epochs, every):
             end, vectors = min(begin + every, epochs), encoded(base, self._documents, run.device)
-            documents, trained = (self._documents, encoder) if joint else (DenseRows(vectors), block)
+            documents, trained = (self._documents, encoder) if joint else (DenseRows(vectors), encoder.block)
             negatives = self._negatives(vectors, data, run, f"lists-{member}-{begin}")
             task = RowTask(trained, classifier, documents, self._labels, negatives)
-            share, score = (begin / epochs, end / epochs), None
-            if end == epochs and self.stopping is not None:
-                score = self._score(RowTask(encoder, classifier, documents, self._labels, negatives), data, run)
-            optimisers = _optimisers(trained, self.extreme_lr)
-            yield self._stage(f"extreme-{member}-{begin}", task, optimisers, end - begin, share, score)
-        encoders: dict[str, Encoder] = {"shortlist": base.served(), "document": encoder.served()}
+            score = self._rows.score(replace(task, encoder=encoder), data) if end == epochs else None
+            name, share = f"extreme-{member}-{begin}", (begin / epochs, end / epochs)
+            yield self._rows.stage(name, task, lr, end - begin, share, score)
+        served = base.served()
+        encoders: dict[str, Encoder] = {"shortlist": served, "document": layered(served, encoder.block.served())}
         scorers: list[Scorer] = [classifier.served("document")]
         if self.reranker_epochs:
-            ranker = self._reranker(task, base, data, run, member)
-            assert isinstance(ranker.encoder, DocumentEncoder)
-            optimisers = _optimisers(ranker.encoder, self.reranker_lr)
-            yield self._stage(f"re-ranker-{member}", ranker, optimisers, self.reranker_epochs)
-            encoders["re-ranker"] = ranker.encoder.served()
-            scorers.append(ranker.classifier.served("re-ranker"))
-        self._add_member(encoders, scorers, base, data, run)
+            fresh = self._with_block(deepcopy(base), run)
+            classifier = self._rows.classifier(data.size.n_labels, self.reranker_lr, _RERANKER_LR, self.loss)
+            ranker = reranker_task(f"first-{member}", task, fresh, classifier, self._documents, self.reranker_size, run)
+            yield self._rows.stage(f"re-ranker-{member}", ranker, self.reranker_lr, self.reranker_epochs)
+            encoders["re-ranker"] = fresh.served()
+            scorers.append(classifier.served("re-ranker"))
+        return encoders, scorers
 
-    def _solved(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> None:
+    def _solved(self, kind: Frozen, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> _Parts:
         """Module IV by a solver over the intermediate features."""
-        if self.reranker_epochs:
-            raise ConfigError(
-                "only rows have a re-ranker", where="reranker_epochs", got=self.reranker_epochs, allowed="0"
-            )
-        vectors = encoded(base, self._documents, run.device)
-        lists = self._lists(vectors, data, run, f"lists-{member}", "centroids") if self.classifier == "slice" else None
-        seed, kind = run.seed_of("solver", member), self.classifier
-        assert kind != "rows"
+        if got := self.reranker_epochs:
+            raise ConfigError("only rows have a re-ranker", where="reranker_epochs", got=got, allowed="0")
+        vectors, seed, served = encoded(base, self._documents, run.device), run.seed_of("solver", member), base.served()
+        lists = self._lists(vectors, data, run, f"lists-{member}", "centroids") if kind == "slice" else None
         scorer = solved(kind, "document", vectors.cpu().numpy(), data.relevance, lists, seed)
-        served = base.served()
-        self._add_member({"shortlist": served, "document": served}, [scorer], base, data, run)
-
-    def _add_member(
-        self, encoders: dict[str, Encoder], scorers: list[Scorer], base: DocumentEncoder, data: Prepared, run: Run
-    ) -> None:
-        centres = self._centres(encoded(base, self._documents, run.device), data, run)
-        self.members_.append(_Member(encoders, centres.served("shortlist", number(self.served_labels)), scorers))
-
-    def _reranker(self, task: RowTask, base: DocumentEncoder, data: Prepared, run: Run, member: int) -> RowTask:
-        """A network of its own, to be trained on the labels that Module IV ranks first."""
-        shortlist, size = task.negatives.shortlist, min(self.reranker_size, data.size.n_labels)
-        kept = run.keep(f"first-{member}", "", lambda: task.best_of(shortlist, size).cpu().numpy())
-        fresh = self._encoder(data, run, member, "re-ranker")
-        fresh.load_state_dict(base.state_dict())
-        encoder = TransferEncoder(fresh, self._block(base.dim, "spectral")).to(run.device)
-        rates = (self.reranker_lr, _RERANKER_LR)
-        classifier = self._classifier(data.size.n_labels, base.dim, self.loss, rates, run)
-        first = Negatives(shortlist=torch.from_numpy(kept).to(run.device))
-        return RowTask(encoder, classifier, self._documents, self._labels, first)
+        return {"shortlist": served, "document": served}, [scorer]
 
     def _negatives(self, vectors: torch.Tensor, data: Prepared, run: Run, name: str) -> Negatives:
         """Module II."""
@@ -327,73 +288,3 @@ class Astec(Algorithm):
     def _centres(self, vectors: torch.Tensor, data: Prepared, run: Run) -> Centres:
         extra, head, seed = self.head_centres, self.head_documents, run.seed_of("centres")
         return label_centres(vectors, data.relevance, n_extra=extra, head=head, seed=seed)
-
-    def _encoder(self, data: Prepared, run: Run, member: int, name: str) -> DocumentEncoder:
-        """The encoder without a block."""
-        assert self.encoder is not None
-        dim, generator, sparse = number(self.embedding_dim), run.generator(name, member), run.device.type == "cpu"
-        made = make_encoder(
-            self.encoder, self.vectoriser, data.vectoriser, dim, generator, sparse=sparse and not data.size.dense
-        )
-        return made.to(run.device)
-
-    def _set_word_vectors(self, base: DocumentEncoder, data: Prepared, run: Run) -> None:
-        if not isinstance(base, BagEncoder):
-            raise ConfigError("word vectors need an encoder that sums them", where="surrogate", got=self.surrogate)
-        dim, seed, bags = base.dim, run.seed_of("word_vectors"), self._bags(data)
-        table = run.keep("word_vectors", "", lambda: word_vectors(bags, dim, seed))
-        base.token_embeddings.data.copy_(torch.from_numpy(table))
-
-    def _bags(self, data: Prepared) -> Any:
-        return bags_of(data.features, data.size.n_features)
-
-    def _block(self, dim: int, kind: Transfer) -> TransferBlock:
-        return TransferBlock(dim, float(self.dropout or 0), kind, self.transfer_limit)
-
-    def _classifier(
-        self, n_outputs: int, dim: int, loss: OutputLoss, rates: tuple[float, float], run: Run
-    ) -> RowClassifier:
-        """`rates` are the learning rates of rows by Adam and by SGD when none is set."""
-        adam, sgd = rates[0], _SGD_LR if loss == "squared_hinge" else rates[1]  # its gradient has no bound
-        rate = self.label_lr or {"adam": adam, "sgd": sgd}[self.label_optimiser]
-        return row_classifier(n_outputs, dim, rate, self.label_optimiser, loss, run.device)
-
-    def _stage(
-        self,
-        name: str,
-        task: RowTask | ProjectionTask,
-        optimisers: list[torch.optim.Optimizer],
-        epochs: int,
-        share: tuple[float, float] = (0.0, 1.0),
-        score: Callable[[], float] | None = None,
-    ) -> Stage:
-        """`share` of the learning-rate cycle is run through."""
-
-        def loss(batch: Batch) -> torch.Tensor:
-            return task.loss(batch.rows, batch.step, batch.generator)
-
-        cycle, (begin, end) = one_cycle(self.warm_up), share
-        return Stage(
-            name=name,
-            module=task.module,
-            loss=loss,
-            n_items=len(task.documents),
-            batch_size=number(self.batch_size),
-            epochs=epochs,
-            optimisers=optimisers,
-            schedule=lambda done: cycle(begin + done * (end - begin)),
-            score=score,
-            patience=self.stopping.patience if self.stopping and score else None,
-        )
-
-    def _score(self, task: RowTask, data: Prepared, run: Run) -> Callable[[], float]:
-        assert self.stopping is not None
-        assert data.held_out_features is not None
-        held_out = feature_rows(data.held_out_features, run.device)
-        return held_out_score(data, self.stopping.metric, lambda rows, k: task.best(held_out, rows.to(run.device), k))
-
-
-def _optimisers(module: torch.nn.Module, lr: float) -> list[torch.optim.Optimizer]:
-    if isinstance(module, DocumentEncoder):
-        return encoder_optimisers(module, lr)
-    return [torch.optim.Adam(module.parameters(), lr=lr)]

@@ -16,7 +16,8 @@ the two scores is chosen on held-out documents, never on test.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, final
@@ -29,31 +30,28 @@ from xclearn.config import Count, Rate, Share
 from xclearn.config import Size as Number
 from xclearn.errors import ConfigError
 from xclearn.inference.servable import Servable
-from xclearn.inference.shortlists import Mix
 from xclearn.parts.calibration import Calibration
-from xclearn.parts.classifiers import RowClassifier, row_width
+from xclearn.parts.classifiers import row_width
 from xclearn.parts.encoder_settings import usual_dim
-from xclearn.parts.encoders import BagEncoder, encoder_optimisers
+from xclearn.parts.encoders import BagEncoder
 from xclearn.parts.label_encoder import LabelEncoder, LabelTask, label_means
-from xclearn.parts.losses import SCORES_AT_ONCE
 from xclearn.parts.re_ranking import SparseRanking
-from xclearn.parts.row_training import ROW_UPDATES, Negatives, RowTask, encoded, row_classifier
+from xclearn.parts.row_training import Negatives, RowTask, encoded
 from xclearn.parts.rows import SparseRows, feature_rows
 from xclearn.parts.transfer import TransferBlock, TransferEncoder
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import Centres, Shortlister
 from xclearn.text import WordPiece, Words
-from xclearn.text.word_vectors import WordVectors, read_word_vectors
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.cycles import BestCycle
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
+from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
 from xclearn.training.run import Run
-from xclearn.training.scoring import best_fusion, held_out_score, served_score
-from xclearn.training.stage import Stage, Stopping, one_cycle
+from xclearn.training.scoring import best_fusion_weight, mixed_with
+from xclearn.training.stage import Stage, Stopping
 
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0)  # to choose from
-_SGD_LR = 0.1  # of label rows, per document
 _MANY_LABELS = 20_000  # from which on the encoder is trained more slowly
 
 
@@ -134,63 +132,62 @@ class Lightdxml(Algorithm):
 
     def _cost(self, name: str, scored: int, epochs: int, size: Size, device: str) -> StageCost:
         """Beside a re-ranker there is the first network; with stopping, the best epoch and the best cycle."""
-        dim, gpu = number(self.embedding_dim), device == "cuda"
-        table, rows = dim * (size.n_features + dim), size.n_labels * row_width(dim)
+        stages, labels = self._row_stages(device), size.n_labels
+        encoder, rows = stages.dim * (size.n_features + stages.dim), labels * row_width(stages.dim)
         copies = 2 if name == "re-ranker" else 2 + self._nearest if self.stopping else 1
-        block = min(number(self.batch_size) * scored, SCORES_AT_ONCE[device]) * (2 if gpu else 4)
-        return StageCost(
-            name=name,
-            parameters=4 * copies * (table + rows) + 2 * gpu * rows,
-            optimiser=8 * table + ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows,
-            working=max(3 * block, 4 * rows),  # scores and their gradients; later the served copy
-            flops_per_epoch=6.0 * size.n_documents * scored * row_width(dim),
-            epochs=epochs,
-            path=f"{self.negatives}: {scored:,} of {size.n_labels:,} labels a document",
-        )
+        held = 4 * copies * (encoder + rows) + 2 * (device == "cuda") * rows
+        path = f"{self.negatives}: {scored:,} of {labels:,} labels a document"
+        return stages.cost(name, epochs, size, outputs=labels, scored=scored, encoder=encoder, held=held, path=path)
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         self._documents = feature_rows(data.features, run.device)
         self._labels = SparseRows.of(data.relevance, run.device)
-        self._note_empty_labels(data, run)
-        epochs, encoder, classifier = self.model_epochs, self._encoder(data, run), self._classifier(data, run)
-        if self.word_vectors is not None:
-            self._set_word_vectors(encoder, self.word_vectors, data, run)
+        if missing := data.size.n_labels - len(np.unique(data.relevance.indices)):
+            run.note(labels_without_documents=missing)  # without a mean they lie nowhere and are never found
+        rows, epochs, lr = self._row_stages(run.device.type), self.model_epochs, float(self.model_lr or 0)
+        encoder, classifier = self._encoder(data, run), rows.classifier(data.size.n_labels, lr, ROW_LR)
         self.encoders_, self.classifiers_ = {"document": encoder}, {"document": classifier}
-        places = LabelEncoder(
-            encoder.dim, number(self.label_encoder_dim), run.generator("places"), relu=self.label_encoder_relu
-        ).to(run.device)
+        hidden, relu = number(self.label_encoder_dim), self.label_encoder_relu
+        places = LabelEncoder(encoder.dim, hidden, run.generator("places"), relu=relu).to(run.device)
         task = RowTask(encoder, classifier, self._documents, self._labels, Negatives())
         best = BestCycle(task.module, self.stopping.patience if self.stopping else 1)
+        among_nearest = rows.served_score(lambda: mixed_with(self._servable(data), 1.0), data)
+        score = among_nearest if self._nearest else rows.score(task, data)  # among the labels that are trained against
         for begin, end in self._cycles():
             if self._nearest:
-                yield from self._place(f"labels-{begin}", places, data, run)
-                task = replace(task, negatives=self._lists(f"lists-{begin}", data, run))
-            score, share = self._score(task, data, run), (begin / epochs, end / epochs)
-            yield self._model_stage(f"model-{begin}", task, float(self.model_lr or 0), end - begin, share, score)
+                vectors = yield from self._place(f"labels-{begin}", places, data, run)
+                task = replace(task, negatives=self._lists(f"lists-{begin}", vectors, data, run))
+            yield rows.stage(f"model-{begin}", task, lr, end - begin, (begin / epochs, end / epochs), score)
             if self._nearest and score is not None and best.finished(score(), end - begin):
                 break
         best.restore()
         if self.final_refresh or not self._nearest:
             yield from self._place("labels-last", places, data, run)
         if self.reranker_epochs:
-            yield self._re_ranker_stage(task, data, run)
+            fresh, classifier = deepcopy(encoder), rows.classifier(data.size.n_labels, lr, ROW_LR)
+            self.encoders_["re-ranker"], self.classifiers_["re-ranker"] = fresh, classifier
+            ranker = reranker_task("first", task, fresh, classifier, self._documents, self.reranker_size, run)
+            yield rows.stage("re-ranker", ranker, self.reranker_lr, self.reranker_epochs)
         if self.fusion_weight is None:
-            fusions = {weight: self._mix(weight) for weight in _FUSION_WEIGHTS}
-            self.fusion_weight = best_fusion(data, self.stopping, self._served(data, 1.0), fusions)
+            self.fusion_weight = best_fusion_weight(data, self.stopping, self._servable(data), _FUSION_WEIGHTS)
 
     def _servable(self, data: Prepared) -> Servable:
-        assert self.fusion_weight is not None
-        return self._served(data, self.fusion_weight)
-
-    def _served(self, data: Prepared, weight: float) -> Servable:
         encoders = {name: encoder.eval().served() for name, encoder in self.encoders_.items()}
         scorers = [classifier.served(name) for name, classifier in self.classifiers_.items()]
-        candidates = self.centres_.served("document", self.shortlist_size)
-        return Servable(data.vectoriser, encoders, candidates, list(scorers), self._mix(weight))
+        candidates, by_row = self.centres_.served("document", self.shortlist_size), self.fusion == "row_max"
+        mix = reranker_mix(len(scorers), self.reranker_weight, self.fusion_weight, by_row=by_row)
+        return Servable(data.vectoriser, encoders, candidates, list(scorers), mix)
 
-    def _mix(self, weight: float) -> Mix:
-        weights = [1.0] if len(self.classifiers_) == 1 else [1 - self.reranker_weight, self.reranker_weight]
-        return Mix(weights, weight, self.fusion == "row_max")
+    def _row_stages(self, device: str) -> RowStages:
+        return RowStages(
+            dim=number(self.embedding_dim),
+            batch_size=number(self.batch_size),
+            warm_up=self.warm_up,
+            stopping=self.stopping,
+            device=device,
+            label_optimiser=self.label_optimiser,
+            label_lr=self.label_lr,
+        )
 
     @property
     def _nearest(self) -> bool:
@@ -205,107 +202,29 @@ class Lightdxml(Algorithm):
         every = every if self._nearest else epochs
         return [(begin, min(begin + every, epochs)) for begin in range(0, epochs, every)]
 
-    def _place(self, name: str, places: LabelEncoder, data: Prepared, run: Run) -> Iterator[Stage]:
-        """Train the label encoder on the documents as they lie now; then labels lie where it says."""
+    def _place(self, name: str, places: LabelEncoder, data: Prepared, run: Run) -> Generator[Stage, None, torch.Tensor]:
+        """Train the label encoder on the documents as they lie now (N, D); then labels lie where it says."""
         vectors = encoded(self.encoders_["document"], self._documents, run.device)
         task = LabelTask(places, vectors, label_means(vectors, self._labels), self._labels)
-        yield Stage(
-            name=name,
-            module=places,
-            loss=lambda batch: task.loss(batch.rows),
-            n_items=len(self._labels.columns),
-            batch_size=self.label_batch_size,
-            epochs=self.label_epochs,
-            optimisers=[torch.optim.Adam(places.parameters(), lr=self.label_encoder_lr)],
-            schedule=one_cycle(self.warm_up),
-        )
+        stages = replace(self._row_stages(run.device.type), batch_size=self.label_batch_size)
+        yield stages.stage(name, task, self.label_encoder_lr, self.label_epochs)
         found = torch.from_numpy(np.unique(data.relevance.indices)).long().to(run.device)
         self.centres_ = Centres(F.normalize(task.embeddings()[found], dim=1), found)
+        return vectors
 
-    def _note_empty_labels(self, data: Prepared, run: Run) -> None:
-        """A label without documents has no mean: it lies nowhere and is never found."""
-        missing = data.size.n_labels - len(np.unique(data.relevance.indices))
-        if missing:
-            run.note(labels_without_documents=missing)
-
-    def _lists(self, name: str, data: Prepared, run: Run) -> Negatives:
+    def _lists(self, name: str, vectors: torch.Tensor, data: Prepared, run: Run) -> Negatives:
         said, size = partial(run.log, "search"), self.shortlist_size
         shortlister = Shortlister(source="centroids", size=size, method=self.search, seed=0, said=said)
-        vectors = encoded(self.encoders_["document"], self._documents, run.device)
         lists = run.keep(name, "", lambda: shortlister.lists(vectors, data.relevance, self.centres_))
         return Negatives(shortlist=torch.from_numpy(lists).to(run.device), drawn=self.n_random)
 
-    def _re_ranker_stage(self, task: RowTask, data: Prepared, run: Run) -> Stage:
-        """A network of its own, which starts from the first and is trained on the labels that it ranks first."""
-        size = min(self.reranker_size, data.size.n_labels)
-        kept = run.keep("first", "", lambda: task.best_of(task.negatives.shortlist, size).cpu().numpy())
-        encoder, classifier = self._encoder(data, run), self._classifier(data, run)
-        encoder.load_state_dict(task.encoder.state_dict())
-        self.encoders_["re-ranker"], self.classifiers_["re-ranker"] = encoder, classifier
-        first = Negatives(shortlist=torch.from_numpy(kept).to(run.device))
-        ranker = RowTask(encoder, classifier, self._documents, self._labels, first)
-        return self._model_stage("re-ranker", ranker, self.reranker_lr, self.reranker_epochs)
-
     def _encoder(self, data: Prepared, run: Run) -> TransferEncoder:
         """The sum of token vectors and a residual block, as Astec's."""
-        dim, sparse = number(self.embedding_dim), run.device.type == "cpu" and not data.size.dense
-        dropout = float(self.dropout or 0)
+        dim, dropout = number(self.embedding_dim), float(self.dropout or 0)
+        sparse = run.device.type == "cpu" and not data.size.dense
         base = BagEncoder(data.size.n_features, dim, dropout, run.generator("encoder"), sparse=sparse)
+        if (path := self.word_vectors) is not None:
+            arrays = run.keep_all("word_vectors", "", lambda: data.word_vectors(path, dim)._asdict())
+            known = torch.from_numpy(arrays["known"])
+            base.token_embeddings.data[known] = torch.from_numpy(arrays["values"])[known]  # others stay random
         return TransferEncoder(base, TransferBlock(dim, dropout, "spectral", 1.0)).to(run.device)
-
-    def _set_word_vectors(self, encoder: TransferEncoder, path: str, data: Prepared, run: Run) -> None:
-        """Tokens that the file does not know keep their random vectors."""
-        assert isinstance(encoder.base, BagEncoder)
-        table = encoder.base.token_embeddings.data
-        arrays = run.keep_all("word_vectors", "", lambda: self._read(path, data)._asdict())
-        known = torch.from_numpy(arrays["known"])
-        table[known.to(table.device)] = torch.from_numpy(arrays["values"])[known].to(table.device)
-
-    def _read(self, path: str, data: Prepared) -> WordVectors:
-        found = read_word_vectors(path, data.vectoriser.tokens(range(data.size.n_features)))
-        length, dim = found.values.shape[1], self.embedding_dim
-        if length != dim:
-            what, allowed = "word vectors have another length", f"{length}, as theirs"
-            raise ConfigError(what, where="embedding_dim", got=dim, allowed=allowed)
-        return found
-
-    def _classifier(self, data: Prepared, run: Run) -> RowClassifier:
-        rate = self.label_lr or {"adam": float(self.model_lr or 0), "sgd": _SGD_LR}[self.label_optimiser]
-        n_labels, dim = data.size.n_labels, number(self.embedding_dim)
-        return row_classifier(n_labels, dim, rate, self.label_optimiser, "bce_sum", run.device)
-
-    def _score(self, task: RowTask, data: Prepared, run: Run) -> Callable[[], float] | None:
-        """The held-out metric of the classifiers: among the nearest labels where these are what they learn."""
-        if self.stopping is None:
-            return None
-        metric = self.stopping.metric
-        if self._nearest:
-            return lambda: served_score(data, metric, self._served(data, 1.0))
-        assert data.held_out_features is not None
-        held_out = feature_rows(data.held_out_features, run.device)
-        return held_out_score(data, metric, lambda rows, k: task.best(held_out, rows.to(run.device), k))
-
-    def _model_stage(
-        self,
-        name: str,
-        task: RowTask,
-        lr: float,
-        epochs: int,
-        share: tuple[float, float] = (0.0, 1.0),
-        score: Callable[[], float] | None = None,
-    ) -> Stage:
-        """`share` of the learning-rate cycle is run through."""
-        assert isinstance(task.encoder, TransferEncoder)
-        cycle, (begin, end) = one_cycle(self.warm_up), share
-        return Stage(
-            name=name,
-            module=task.module,
-            loss=lambda batch: task.loss(batch.rows, batch.step, batch.generator),
-            n_items=len(self._documents),
-            batch_size=number(self.batch_size),
-            epochs=epochs,
-            optimisers=encoder_optimisers(task.encoder, lr),
-            schedule=lambda done: cycle(begin + done * (end - begin)),
-            score=score,
-            patience=self.stopping.patience if self.stopping and score else None,
-        )

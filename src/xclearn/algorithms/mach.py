@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, final
 
 import numpy as np
-import torch
 
 from xclearn.config import Count, Rate, Share
 from xclearn.inference.components import AllLabels, Sigmoid
@@ -26,7 +25,7 @@ from xclearn.inference.servable import Servable
 from xclearn.labels.hashing import hash_labels
 from xclearn.parts.classifiers import row_width
 from xclearn.parts.encoder_settings import Multilayer, encoder_parameters, make_encoder
-from xclearn.parts.encoders import DocumentEncoder, encoder_optimisers
+from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.label_clusters import cluster_relevance, membership
 from xclearn.parts.losses import blocks
 from xclearn.parts.row_training import Negatives, RowTask, row_classifier
@@ -35,9 +34,9 @@ from xclearn.text import WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
+from xclearn.training.row_stages import RowStages
 from xclearn.training.run import Run
-from xclearn.training.scoring import served_score
-from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
+from xclearn.training.stage import Stage, Stopping
 
 
 class _Repetition(NamedTuple):
@@ -102,10 +101,19 @@ class Mach(Algorithm):
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         documents = feature_rows(data.features, run.device)
+        stages = RowStages(
+            dim=number(self.embedding_dim),
+            batch_size=number(self.batch_size),
+            warm_up=self.warm_up,
+            stopping=self.stopping,
+            device=run.device.type,
+        )
         self.repetitions_: list[_Repetition] = []
+        score = stages.served_score(lambda: self._servable(data), data)
         for i in range(number(self.n_repetitions)):
-            self.repetitions_.append(self._repetition(i, documents, data, run))
-            yield self._stage(f"repetition-{i}", self.repetitions_[-1], data)
+            made = self._repetition(i, documents, data, run)
+            self.repetitions_.append(made)
+            yield stages.stage(f"repetition-{i}", made.task, self.encoder_lr, number(self.epochs), score=score)
 
     def _servable(self, data: Prepared) -> Servable:
         encoder = Joined([repetition.encoder.served() for repetition in self.repetitions_])
@@ -125,21 +133,3 @@ class Mach(Algorithm):
         encoder.to(run.device)
         classifier = row_classifier(n_buckets, dim, self.bucket_lr, "sgd", "bce_sum", run.device)
         return _Repetition(encoder, RowTask(encoder, classifier, documents, positives, Negatives()), buckets)
-
-    def _stage(self, name: str, repetition: _Repetition, data: Prepared) -> Stage:
-        def loss(batch: Batch) -> torch.Tensor:
-            return repetition.task.loss(batch.rows, batch.step, batch.generator)
-
-        stopping = self.stopping
-        return Stage(
-            name=name,
-            module=repetition.task.module,
-            loss=loss,
-            n_items=data.size.n_documents,
-            batch_size=number(self.batch_size),
-            epochs=number(self.epochs),
-            optimisers=encoder_optimisers(repetition.encoder, self.encoder_lr),
-            schedule=one_cycle(self.warm_up),
-            score=(lambda: served_score(data, stopping.metric, self._servable(data))) if stopping else None,
-            patience=stopping.patience if stopping else None,
-        )

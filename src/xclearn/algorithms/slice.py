@@ -33,7 +33,7 @@ from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
-from xclearn.training.scoring import best_fusion
+from xclearn.training.scoring import best_fusion_weight
 from xclearn.training.stage import Stage, Stopping
 
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # to choose from
@@ -86,17 +86,12 @@ class Slice(Algorithm):
         seed = run.seed_of("classifiers")
         self.scorer_ = solved("slice", "document", vectors, data.relevance, lists, seed, self.epochs)
         if self.fusion_weight is None:
-            fusions = {weight: self._served(data, weight).fusion for weight in _FUSION_WEIGHTS}
-            self.fusion_weight = best_fusion(data, self.stopping, self._served(data, 1.0), fusions)
+            self.fusion_weight = best_fusion_weight(data, self.stopping, self._servable(data), _FUSION_WEIGHTS)
         yield from ()  # a solver needs no stage
 
     def _servable(self, data: Prepared) -> Servable:
-        assert self.fusion_weight is not None
-        return self._served(data, self.fusion_weight)
-
-    def _served(self, data: Prepared, weight: float) -> Servable:
         candidates = self.centres_.served("document", self.shortlist_size)
-        mix = Mix([1.0], weight, by_row=False)
+        mix = Mix([1.0], 1.0 if self.fusion_weight is None else self.fusion_weight, by_row=False)
         return Servable(data.vectoriser, {"document": self.encoder_}, candidates, [self.scorer_], mix)
 
     def _table(self, data: Prepared, run: Run) -> np.ndarray:

@@ -16,15 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
-import torch
-
 from xclearn.config import Count, Rate, Share
 from xclearn.config import Size as Number
 from xclearn.inference.components import AllLabels, Sigmoid
 from xclearn.inference.servable import Servable
 from xclearn.parts.classifiers import row_width
 from xclearn.parts.encoder_settings import Convolution, encoder_parameters, encoder_working, make_encoder
-from xclearn.parts.encoders import encoder_optimisers
 from xclearn.parts.losses import SCORES_AT_ONCE
 from xclearn.parts.row_training import Negatives, RowTask, row_classifier
 from xclearn.parts.rows import SparseRows, feature_rows
@@ -32,9 +29,9 @@ from xclearn.text import Sequences
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
+from xclearn.training.row_stages import RowStages
 from xclearn.training.run import Run
-from xclearn.training.scoring import held_out_score
-from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
+from xclearn.training.stage import Stage, Stopping
 
 
 @final
@@ -94,31 +91,15 @@ class XmlCnn(Algorithm):
         documents, labels = feature_rows(data.features, run.device), SparseRows.of(data.relevance, run.device)
         negatives = Negatives(drawn=0 if self._exact(data.size, kind) else self.n_negatives)
         self.encoder_, self.task_ = encoder, RowTask(encoder, classifier, documents, labels, negatives)
-        yield Stage(
-            name="train",
-            module=self.task_.module,
-            loss=self._loss,
-            n_items=data.size.n_documents,
-            batch_size=number(self.batch_size),
-            epochs=number(self.epochs),
-            optimisers=encoder_optimisers(encoder, self.encoder_lr),
-            schedule=one_cycle(self.warm_up),
-            score=self._score(data, run),
-            patience=self.stopping.patience if self.stopping else None,
+        stages = RowStages(
+            dim=dim, batch_size=number(self.batch_size), warm_up=self.warm_up, stopping=self.stopping, device=kind
         )
+        score = stages.score(self.task_, data)
+        yield stages.stage("train", self.task_, self.encoder_lr, number(self.epochs), score=score)
 
     def _servable(self, data: Prepared) -> Servable:
         scorer = self.task_.classifier.served("document")
         return Servable(data.vectoriser, {"document": self.encoder_.served()}, AllLabels(), [scorer], Sigmoid())
-
-    def _loss(self, batch: Batch) -> torch.Tensor:
-        return self.task_.loss(batch.rows, batch.step, batch.generator)
-
-    def _score(self, data: Prepared, run: Run) -> Any:
-        if self.stopping is None or data.held_out_features is None:
-            return None
-        held_out, task = feature_rows(data.held_out_features, run.device), self.task_
-        return held_out_score(data, self.stopping.metric, lambda rows, k: task.best(held_out, rows.to(run.device), k))
 
     def _exact(self, size: Size, device: str) -> bool:
         return device == "cuda" or size.n_labels <= self.exact_labels

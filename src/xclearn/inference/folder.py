@@ -97,10 +97,11 @@ def load_model(folder: str | Path, *, verify: bool = True) -> Model:
 
 
 def _freeze(value: Any, path: str, tensors: dict[str, np.ndarray]) -> Any:
-    """JSON of a value; arrays and lists of strings go into `tensors` under their path."""
+    """JSON of a value; arrays and lists of strings go into `tensors` under their path, shared ones once."""
     if isinstance(value, np.ndarray):
-        tensors[path] = value
-        return {"tensor": path}
+        found = next((name for name, array in tensors.items() if array is value), path)
+        tensors[found] = value
+        return {"tensor": found}
     if isinstance(value, Vectoriser):
         return {"vectoriser": value.kind, "state": _freeze(value.to_state(), path, tensors)}
     if isinstance(value, StringTable) or (value and isinstance(value, list) and all(isinstance(i, str) for i in value)):

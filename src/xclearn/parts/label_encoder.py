@@ -52,7 +52,15 @@ class LabelTask:
     means: torch.Tensor  # (L, D) of labels
     relevance: SparseRows
 
-    def loss(self, rows: torch.Tensor) -> torch.Tensor:
+    @property
+    def module(self) -> nn.Module:
+        return self.encoder
+
+    @property
+    def n_items(self) -> int:
+        return len(self.relevance.columns)
+
+    def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
         """Mean of log(1 + d²) over the pairs `rows` (n,), d the distance of the document and the label."""
         owner = torch.searchsorted(self.relevance.indptr, rows, right=True) - 1  # (n,)
         places = self.encoder(self.means[self.relevance.columns[rows].long()])  # (n, D)

@@ -57,6 +57,10 @@ class RowTask:
     def module(self) -> nn.ModuleDict:
         return nn.ModuleDict({"encoder": self.encoder, "classifier": self.classifier})
 
+    @property
+    def n_items(self) -> int:
+        return len(self.documents)
+
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:
         """Mean loss of the documents `rows` (n,); NaN in most steps against all labels, as measuring is not free."""
         vectors, positives = self.encoder(self.documents.take(rows)), self.positives.take(rows)
@@ -102,6 +106,10 @@ class ProjectionTask:
     @property
     def module(self) -> nn.ModuleDict:
         return nn.ModuleDict({"encoder": self.encoder, "head": self.head})
+
+    @property
+    def n_items(self) -> int:
+        return len(self.documents)
 
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
         """Mean squared distance of a coordinate."""

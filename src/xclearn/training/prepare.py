@@ -14,8 +14,9 @@ import scipy.sparse as sp
 
 from xclearn.data.dataset import Dataset, Documents, Split, kind_of
 from xclearn.data.splits import hold_out
-from xclearn.errors import DataError
+from xclearn.errors import ConfigError, DataError
 from xclearn.text import PretrainedVectoriser, SequenceVectoriser, TextSettings, Vectoriser, vectoriser_for
+from xclearn.text.word_vectors import WordVectors, read_word_vectors
 from xclearn.training.stage import Stopping
 
 Features: TypeAlias = sp.csr_matrix | np.ndarray
@@ -71,6 +72,14 @@ class Prepared:
         n_documents, n_labels = self.relevance.shape
         n_features, n_relevant = self.vectoriser.n_features, self.relevance.nnz
         return Size(n_documents, n_labels, n_features, int(entries), n_relevant, int(of_labels))
+
+    def word_vectors(self, path: str, dim: int) -> WordVectors:
+        """Those of its tokens from a file, `dim` numbers each."""
+        found = read_word_vectors(path, self.vectoriser.tokens(range(self.vectoriser.n_features)))
+        if found.values.shape[1] != dim:
+            what, todo = "the word vectors have another length", f"Set embedding_dim = {found.values.shape[1]}."
+            raise ConfigError(what, where="embedding_dim", got=dim, todo=todo)
+        return found
 
 
 def prepare(data: Dataset, settings: TextSettings, stopping: Stopping | None, seed: int) -> Prepared:

@@ -5,15 +5,16 @@ Knows nothing about stages or algorithms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch.nn.functional import pad
 
 from xclearn.data.topk import TopK
-from xclearn.inference.components import Fusion
 from xclearn.inference.servable import Servable
+from xclearn.inference.shortlists import Mix
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import evaluate_predictions, extra_for_filter
 from xclearn.training.prepare import Prepared
@@ -52,16 +53,24 @@ def best_text_weight(data: Prepared, stopping: Stopping | None, served: Callable
     return max(TEXT_WEIGHTS, key=lambda weight: served_score(data, metric, served(weight)))
 
 
-def best_fusion(
-    data: Prepared, stopping: Stopping | None, servable: Servable, fusions: Mapping[float, Fusion]
+def mixed_with(servable: Servable, weight: float) -> Servable:
+    """The same with another weight of its scorers beside its candidates."""
+    assert isinstance(servable.fusion, Mix)
+    return replace(servable, fusion=replace(servable.fusion, weight=weight))
+
+
+def best_fusion_weight(
+    data: Prepared, stopping: Stopping | None, servable: Servable, weights: Sequence[float]
 ) -> float:
-    """The key of the first fusion that does best on the held-out documents; candidates and logits are found once."""
+    """The first weight with which it does best on the held-out documents; candidates and logits are found once."""
     assert stopping is not None
     assert data.held_out is not None
     metric, starts = stopping.metric, range(0, len(data.held_out), _AT_ONCE)
     found = {start: _candidates(data, servable, slice(start, start + _AT_ONCE)) for start in starts}
 
-    def score(fusion: Fusion) -> float:
+    def score(weight: float) -> float:
+        fusion = mixed_with(servable, weight).fusion
+
         def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
             ids, similarity, logits = found[int(rows[0])]
             scores = torch.from_numpy(fusion(similarity, logits))
@@ -72,7 +81,7 @@ def best_fusion(
 
         return held_out_score(data, metric, best)()
 
-    return max(fusions, key=lambda choice: score(fusions[choice]))
+    return max(weights, key=score)
 
 
 def _candidates(data: Prepared, servable: Servable, rows: slice) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:

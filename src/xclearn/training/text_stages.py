@@ -14,13 +14,11 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from xclearn.errors import ConfigError
 from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.losses import SCORES_AT_ONCE
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 from xclearn.parts.text_network import TextNetwork
 from xclearn.parts.text_training import WIDEST_BEAM, Negatives, TextTask
-from xclearn.text.word_vectors import read_word_vectors
 from xclearn.training.algorithm import number
 from xclearn.training.plan import StageCost
 from xclearn.training.prepare import Prepared, Size
@@ -156,10 +154,7 @@ def token_table(data: Prepared, dim: int, run: Run, word_vectors: str | None = N
     bound = math.sqrt(6 / dim) / 2
     table = torch.empty(n_features, dim).uniform_(-bound, bound, generator=generator)
     if word_vectors is not None:
-        read = read_word_vectors(word_vectors, data.vectoriser.tokens(range(n_features)))
-        if read.values.shape[1] != dim:
-            todo = f"Set embedding_dim = {read.values.shape[1]}."
-            raise ConfigError("the word vectors have another length", where=word_vectors, got=dim, todo=todo)
+        read = data.word_vectors(word_vectors, dim)
         run.note(tokens_with_word_vectors=f"{read.known.sum():,} of {n_features:,}")
         table[torch.from_numpy(read.known)] = torch.from_numpy(read.values[read.known])
     return table.to(run.device)

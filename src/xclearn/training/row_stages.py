@@ -1,0 +1,141 @@
+"""Stages that train an encoder with a row for each output: optimisers, learning rates, the held-out score, the cost.
+
+Astec and LightDXML share them, and the re-ranker; MACH and XML-CNN have the same stage. Knows nothing about what the
+outputs are, nor where shortlists come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final
+
+import torch
+
+from xclearn.inference.servable import Servable
+from xclearn.inference.shortlists import Mix
+from xclearn.parts.classifiers import RowClassifier, row_width
+from xclearn.parts.encoders import DocumentEncoder, encoder_optimisers
+from xclearn.parts.label_encoder import LabelTask
+from xclearn.parts.losses import SCORES_AT_ONCE, OutputLoss
+from xclearn.parts.row_training import ROW_UPDATES, Negatives, ProjectionTask, RowTask, row_classifier
+from xclearn.parts.rows import FeatureRows, feature_rows
+from xclearn.training.plan import StageCost
+from xclearn.training.prepare import Prepared, Size
+from xclearn.training.run import Run
+from xclearn.training.scoring import held_out_score, served_score
+from xclearn.training.stage import Stage, Stopping, one_cycle
+
+Task: TypeAlias = RowTask | ProjectionTask | LabelTask
+
+ROW_LR = 0.1  # of rows by SGD, per document
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RowStages:
+    """What the stages of one run have in common."""
+
+    dim: int
+    batch_size: int
+    warm_up: float
+    stopping: Stopping | None
+    device: str
+    label_optimiser: Literal["sgd", "adam"] = "sgd"
+    label_lr: float | None = None  # of rows; None: what each classifier is given
+
+    def stage(
+        self,
+        name: str,
+        task: Task,
+        lr: float,
+        epochs: int,
+        share: tuple[float, float] = (0.0, 1.0),
+        score: Callable[[], float] | None = None,
+    ) -> Stage:
+        """A stage that trains what `task` has; `share` of the learning-rate cycle is run through."""
+        cycle, (begin, end) = one_cycle(self.warm_up), share
+        return Stage(
+            name=name,
+            module=task.module,
+            loss=lambda batch: task.loss(batch.rows, batch.step, batch.generator),
+            n_items=task.n_items,
+            batch_size=self.batch_size,
+            epochs=epochs,
+            optimisers=_optimisers(task, lr),
+            schedule=lambda done: cycle(begin + done * (end - begin)),
+            score=score,
+            patience=self.stopping.patience if self.stopping and score else None,
+        )
+
+    def score(self, task: RowTask, data: Prepared) -> Callable[[], float] | None:
+        """The held-out metric of a task over labels, where one is to be stopped by."""
+        if self.stopping is None:
+            return None
+        assert data.held_out_features is not None
+        device = task.positives.indptr.device
+        held_out = feature_rows(data.held_out_features, device)
+        return held_out_score(data, self.stopping.metric, lambda rows, k: task.best(held_out, rows.to(device), k))
+
+    def served_score(self, served: Callable[[], Servable], data: Prepared) -> Callable[[], float] | None:
+        """The same of what is served."""
+        if self.stopping is None:
+            return None
+        metric = self.stopping.metric
+        return lambda: served_score(data, metric, served())
+
+    def classifier(self, n_outputs: int, adam: float, sgd: float, loss: OutputLoss = "bce_sum") -> RowClassifier:
+        """Fresh rows; `adam` and `sgd` are their learning rates where none is set."""
+        bounded = ROW_LR if loss == "squared_hinge" else sgd  # its gradient has no bound
+        rate = self.label_lr or {"adam": adam, "sgd": bounded}[self.label_optimiser]
+        return row_classifier(n_outputs, self.dim, rate, self.label_optimiser, loss, torch.device(self.device))
+
+    def cost(
+        self, name: str, epochs: int, size: Size, *, outputs: int, scored: int, encoder: int, held: int, path: str
+    ) -> StageCost:
+        """Of a stage that trains `encoder` values and the rows of outputs, a document against `scored` of them.
+
+        `held` are the bytes of all networks that are there.
+        """
+        rows = outputs * row_width(self.dim)
+        block = min(self.batch_size * scored, SCORES_AT_ONCE[self.device]) * (2 if self.device == "cuda" else 4)
+        return StageCost(
+            name=name,
+            parameters=held,
+            optimiser=8 * encoder + ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows,
+            working=max(3 * block, 4 * rows),  # scores and their gradients; later the served copy
+            flops_per_epoch=6.0 * size.n_documents * scored * row_width(self.dim),
+            epochs=epochs,
+            path=path,
+        )
+
+
+def reranker_task(
+    name: str,
+    task: RowTask,
+    encoder: DocumentEncoder,
+    classifier: RowClassifier,
+    documents: FeatureRows,
+    size: int,
+    run: Run,
+) -> RowTask:
+    """A network of its own, to be trained on the `size` labels that a trained one ranks first; kept under a name."""
+    size = min(size, task.positives.n_columns)
+    kept = run.keep(name, "", lambda: task.best_of(task.negatives.shortlist, size).cpu().numpy())
+    first = Negatives(shortlist=torch.from_numpy(kept).to(run.device))
+    return RowTask(encoder, classifier, documents, task.positives, first)
+
+
+def reranker_mix(n_scorers: int, reranker_weight: float, weight: float | None, *, by_row: bool) -> Mix:
+    """Of a classifier, and a re-ranker's logit beside it where there is one, by `weight` (None: not known yet)."""
+    weights = [1.0] if n_scorers == 1 else [1 - reranker_weight, reranker_weight]
+    return Mix(weights, 1.0 if weight is None else weight, by_row)
+
+
+def _optimisers(task: Task, lr: float) -> list[torch.optim.Optimizer]:
+    """Adam, of all but the rows."""
+    if isinstance(task, ProjectionTask):
+        return [*encoder_optimisers(task.encoder, lr), torch.optim.Adam(task.head.parameters(), lr=lr)]
+    if isinstance(task.encoder, DocumentEncoder):
+        return encoder_optimisers(task.encoder, lr)
+    return [torch.optim.Adam(task.encoder.parameters(), lr=lr)]
