@@ -7,19 +7,20 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from planted import planted
+from planted import planted, relevant_first
 from typer.testing import CliRunner
 
 from xclearn import kernels
+from xclearn.algorithms.astec import Astec
 from xclearn.cli.main import app
 from xclearn.data.write import write_dataset
 from xclearn.errors import ConfigError, DataError, ModelError
 from xclearn.inference import Model, Predictor, load_model, save_model
 from xclearn.inference.components import AllLabels, Bag, Classifier, ClusterBeam, Product, Sigmoid
 from xclearn.inference.export import Choice, Exporter, Form, HoldOut, Measured, held_out, refuse_loss
-from xclearn.inference.exported import ClusterIndex, RowClassifier, Rows, TokenIndex
+from xclearn.inference.exported import CentreIndex, ClusterIndex, RowClassifier, Rows, TokenIndex
 from xclearn.inference.graph import Game, GameBeam, GameScorer, Graph
-from xclearn.inference.index import levels_above, token_index
+from xclearn.inference.index import centre_index, centre_tree, levels_above, n_groups, token_index
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
 from xclearn.text import Words
@@ -105,6 +106,56 @@ def test_levels_above_lead_to_the_clusters(clustered, data):
     assert (best == expected).mean() > 0.5  # by chance 0.05; 130 dimensions cannot tell all of 600 words apart
 
 
+def clustered_vectors(n, n_topics, seed, dim=32):
+    """Of length one, around topics that are the same for every seed."""
+    topics = np.random.default_rng(0).standard_normal((n_topics, dim))
+    rng = np.random.default_rng(seed)
+    vectors = topics[rng.integers(n_topics, size=n)] + 0.7 * rng.standard_normal((n, dim))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def test_nodes_are_the_means_of_what_stands_below_and_mostly_the_nearest_to_it():
+    centres = clustered_vectors(40_000, 400, seed=1)
+    levels, order = centre_tree(centres)
+    below, (top, last) = centres[order], levels
+    assert n_groups(40_000) == 2048
+    assert len(last.bias) == top.offsets[-1]
+    for nodes, children, share in ((last, below, 0.9), (top, last.weight, 0.7)):
+        node = np.repeat(np.arange(len(nodes.bias)), np.diff(nodes.offsets))
+        sums = np.array([children[node == i].sum(axis=0) for i in range(len(nodes.bias))])
+        np.testing.assert_allclose(nodes.weight, sums / np.linalg.norm(sums, axis=1, keepdims=True), atol=1e-5)
+        nearest = (children @ nodes.weight.T).argmax(axis=1)
+        print(f"share below the nearest node: {(nearest == node).mean():.3f}")
+        assert (nearest == node).mean() > share
+        assert (nodes.bias == 0).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 33, 700])
+def test_a_tree_of_few_centres_leads_to_each(n):
+    (top,), order = centre_tree(clustered_vectors(n, 5, seed=1))
+    assert np.sort(order).tolist() == list(range(n))
+    assert top.offsets[0] == 0
+    assert top.offsets[-1] == n
+    assert (np.diff(top.offsets) > 0).all()
+
+
+def test_recall_of_a_tree_of_centres_rises_with_its_breadth_to_all():
+    search = CentroidSearch("v", clustered_vectors(40_000, 300, seed=1), np.arange(40_000, dtype=np.int32), 50)
+    tree, vectors = centre_tree(search.centres), {"v": clustered_vectors(30, 300, seed=2)}
+    assert len(tree.levels) == 2
+    exact, cosines = search.find(vectors)
+    recalls = []
+    for breadth in (1, 8, 32, 128, 4096):
+        found, values = centre_index(search, tree, "fp32", breadth).find(vectors)
+        recalls.append(np.mean([np.isin(*pair).mean() for pair in zip(exact, found, strict=True)]))
+    print(f"recall@50 of breadths 1, 8, 32, 128, all: {np.round(recalls, 3)}")
+    assert recalls == sorted(recalls)
+    assert recalls[2] > 0.85
+    assert recalls[3] > 0.95
+    np.testing.assert_array_equal(found, exact)
+    np.testing.assert_allclose(values, cosines, atol=1e-6)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("breadth", [0, 125])
 def test_an_exported_folder_answers_as_the_model(model, data, tmp_path, precision, breadth, monkeypatch):
@@ -153,19 +204,64 @@ def with_edges(clustered):
     return LearnedEdges("document", stage.weight, stage.bias, 10.0, 20, labels, np.ones((300, 2), np.float32), 40)
 
 
-@pytest.mark.parametrize("kind", ["centres", "edges", "game"])
-def test_other_ways_to_find_labels_keep_their_way_with_another_breadth(model, clustered, data, tmp_path, kind):
+@pytest.mark.parametrize("breadth", [0, 16])
+def test_label_centres_are_found_through_a_tree(model, data, tmp_path, breadth, monkeypatch):
+    servable = replace(model.servable, candidates=centred(model), fusion=Mix([1.0], 0.5, False))
+    assert Choice().forms(servable) == [Form("int8", 0), Form("int8", 16)]
+    exported = Exporter(replace(model, servable=servable), None).export(Form("int8", breadth))
+    assert type(exported.servable.candidates) is (CentreIndex if breadth else CentroidSearch)
+    save_model(exported, tmp_path / "out")
+    texts = list(data.test.documents)
+    found, expected = Predictor.load(tmp_path / "out").predict(texts, 5), servable.predict(texts, 5)
+    assert (found.ids[:, 0] == expected.ids[:, 0]).mean() > 0.95
+    monkeypatch.setattr(kernels, "BACKEND", "numpy")
+    slow = Predictor.load(tmp_path / "out").predict(texts, 5)
+    np.testing.assert_allclose(slow.scores, found.scores, atol=1e-4)
+    assert (slow.ids == found.ids).mean() > 0.99
+
+
+def test_few_label_centres_are_all_compared(model):
+    few = replace(centred(model), centres=centred(model).centres[:200], labels=np.arange(200, dtype=np.int32))
+    servable = replace(model.servable, candidates=few)
+    assert Choice().forms(servable) == [Form("int8", 0)]
+    with pytest.raises(ConfigError, match="cannot be searched"):
+        Choice(breadth=4).forms(servable)
+
+
+def test_astec_is_exported_with_a_measured_breadth(tmp_path):
+    data = planted(n_labels=300, train=5)
+    sizes = {"batch_size": 64, "embedding_dim": 64, "head_centres": 3, "head_documents": 6}
+    epochs = {"surrogate_epochs": 8, "extreme_epochs": 8, "reranker_epochs": 4}
+    rates = {"surrogate_lr": 0.02, "extreme_lr": 0.05, "reranker_lr": 0.02}
+    fitted = Astec(**sizes, **epochs, **rates).fit(data, device="cpu", seed=1)
+    fitted.save(tmp_path / "model")
+    write_dataset(data, tmp_path / "data")
+    chosen = xc(tmp_path / "model", tmp_path / "chosen", "--data", tmp_path / "data")
+    assert chosen.exit_code == 0, chosen.exception
+    assert sum("int8" in line for line in chosen.stdout.splitlines()) >= 2  # all centres, and a breadth
+    assert load_model(tmp_path / "chosen").about["export"]["lost"]["P@1"] <= 0.3
+    forced = xc(tmp_path / "model", tmp_path / "out", "--data", tmp_path / "data", "--breadth", 16, "--force")
+    assert forced.exit_code == 0, forced.exception
+    loaded = load_model(tmp_path / "out")
+    index, search = loaded.servable.candidates, fitted.model_.servable.candidates
+    assert isinstance(index, CentreIndex)
+    assert len(index.labels) == len(search.labels) > 300  # some labels have several centres
+    assert index.size == search.size
+    exact = relevant_first(data, fitted.predict(data.test.documents).ids)
+    found = relevant_first(data, Predictor(loaded).predict(list(data.test.documents), 5).ids)
+    print(f"P@1 {found:.3f}, exact {exact:.3f}")
+    assert found > exact - 0.02 > 0.8
+
+
+@pytest.mark.parametrize("kind", ["edges", "game"])
+def test_other_ways_to_find_labels_keep_their_way_with_another_breadth(clustered, data, tmp_path, kind):
     graph = Graph.of(sp.identity(300, np.float32, "csr"))
-    stage = {
-        "centres": lambda: centred(model),
-        "edges": lambda: with_edges(clustered),
-        "game": lambda: GameBeam(clustered.servable.candidates, Game(graph, 0.5, 10)),
-    }[kind]()
-    fusion = Mix([1.0], 0.5, False) if kind == "centres" else Product()
-    made = replace(clustered, servable=replace(clustered.servable, candidates=stage, fusion=fusion))
+    game = GameBeam(clustered.servable.candidates, Game(graph, 0.5, 10))
+    stage = with_edges(clustered) if kind == "edges" else game
+    made = replace(clustered, servable=replace(clustered.servable, candidates=stage))
     made.servable.check()
     forms = Choice(precision="int8").forms(made.servable)
-    assert [form.breadth for form in forms] == ([50, 100, 200] if kind == "centres" else [8, 16, 20, 32, 64, 128])
+    assert [form.breadth for form in forms] == [8, 16, 20, 32, 64, 128]
     exported = Exporter(made, data).export(forms[2])
     assert type(exported.servable.candidates) is type(stage)
     save_model(exported, tmp_path / "out")
@@ -280,6 +376,8 @@ def test_choices():
     assert Choice(max_loss=0.1).pick(points) is other
     assert Choice(max_loss=0.25).pick(points) is fast  # not `tail`, whose PSP@5 is refused
     assert Choice(max_loss=0.25).pick([tail]) is tail
+    lossy = point(breadth=512, lost=0.5, p50=70)
+    assert Choice().pick([point(lost=0.5, p50=900), lossy, point(breadth=32, lost=2)]) is lossy  # of equals the fastest
     assert Choice(target_p99_us=70).pick([middle, fast]) is fast
     assert Choice(target_p99_us=2000).pick([exact, middle, fast]) is exact
     with pytest.raises(ConfigError, match="20 µs or more"):
@@ -337,6 +435,25 @@ def test_damaged_rows_and_levels_are_refused(clustered, data):
     for level in (replace(index.levels[0], beam=0), replace(index.levels[0], offsets=index.levels[0].offsets * 2)):
         with pytest.raises(ModelError):
             replace(servable, candidates=replace(index, levels=[level, index.levels[1]])).check()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damaged("labels", lambda labels: labels + 1),
+        damaged("labels", lambda labels: labels[1:]),
+        damaged("centres", lambda centres: centres.take(np.arange(9))),
+        damaged("levels", lambda _: []),
+        damaged("size", lambda _: 0),
+        damaged("vector", lambda _: "nothing"),
+    ],
+)
+def test_a_damaged_index_of_centres_is_refused(model, damage):
+    servable = replace(model.servable, candidates=centred(model))
+    exported = Exporter(replace(model, servable=servable), None).export(Form("int8", 8)).servable
+    exported.check()
+    with pytest.raises(ModelError):
+        damage(exported).check()
 
 
 @pytest.fixture(scope="module")

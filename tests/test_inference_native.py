@@ -27,6 +27,7 @@ from xclearn.inference.components import (
 )
 from xclearn.inference.exported import ClusterIndex, Features, Level, RowClassifier, Rows, TokenIndex
 from xclearn.inference.graph import Game, GameBeam, GameLabels, GameScorer, Graph
+from xclearn.inference.index import centre_index, centre_tree
 from xclearn.inference.native import native_predictor, strings_at
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
@@ -95,6 +96,9 @@ def stage(rng, name, dim, n_labels):
         centres /= np.linalg.norm(centres, axis=1, keepdims=True)
         labels = np.sort(rng.integers(0, n_labels, 2 * n_labels)).astype(np.int32)  # some labels have none
         return CentroidSearch("document", centres, labels, 40)
+    if name == "centre index":
+        search = stage(rng, "centres", dim, n_labels)
+        return centre_index(search, centre_tree(search.centres), "fp32", 5)  # of 32 groups
     if name == "edges":
         labels = rng.integers(-1, n_labels, (10, 60)).astype(np.int32)
         parts = normal(rng, 10, dim) / 4, normal(rng, 10)
@@ -156,7 +160,7 @@ def test_long_words_and_many_repeats():
         np.testing.assert_array_equal(weights, expected_weights)
 
 
-@pytest.mark.parametrize("candidates", ["all", "beam", "index", "tokens", "centres", "edges", "game"])
+@pytest.mark.parametrize("candidates", ["all", "beam", "index", "tokens", "centres", "centre index", "edges", "game"])
 @pytest.mark.parametrize(("fusion", "n_scorers"), [(Sigmoid(), 1), (Product(), 1), (Product(), 2)])
 @pytest.mark.parametrize("dim", [3, 32, 126])
 def test_predictions_are_those_of_the_servable(candidates, fusion, n_scorers, dim):
@@ -170,7 +174,7 @@ def test_predictions_are_those_of_the_servable(candidates, fusion, n_scorers, di
     assert_same(servable, texts, k=1000)
 
 
-@pytest.mark.parametrize("candidates", ["centres", "edges"])
+@pytest.mark.parametrize("candidates", ["centres", "centre index", "edges"])
 @pytest.mark.parametrize("by_row", [False, True])
 def test_mixed_scores(candidates, by_row):
     rng = np.random.default_rng(20)
@@ -181,6 +185,40 @@ def test_mixed_scores(candidates, by_row):
     assert_same(servable, texts)
     pairs = np.column_stack([rng.integers(0, len(texts), 400), rng.integers(0, 300, 400)])
     assert_same(servable, texts, exclude=pairs)
+
+
+@pytest.fixture(scope="module")
+def many_centres():
+    """A servable that searches 40,000 centres, and the tree of these, which has two levels."""
+    rng = np.random.default_rng(30)
+    servable = random_servable(rng, n_labels=20_000, candidates="centres", fusion=Mix([1.0], 0.5, False), layers=())
+    return servable, centre_tree(servable.candidates.centres)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("breadth", [1, 2, 20, 300])
+def test_centres_below_the_best_nodes(many_centres, breadth, precision):
+    servable, tree = many_centres
+    assert len(tree.levels) == 2
+    servable = replace(servable, candidates=centre_index(servable.candidates, tree, precision, breadth))
+    servable.check()
+    texts = ["", *random_texts(np.random.default_rng(31), 40)]
+    if precision == "fp32":
+        assert_same(servable, texts)
+        return
+    found, expected = native_predictor(servable).predict(texts, 10), servable.predict(texts, 10)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-4)  # the vector is rounded to 16 bits
+    assert (found.ids == expected.ids).mean() > 0.98
+
+
+def test_centres_below_all_nodes_are_all_centres(many_centres):
+    servable, tree = many_centres
+    index = replace(servable, candidates=centre_index(servable.candidates, tree, "fp32", len(tree.order)))
+    texts = random_texts(np.random.default_rng(32), 40)
+    expected = servable.predict(texts, 10)
+    for found in (index.predict(texts, 10), native_predictor(index).predict(texts, 10)):
+        np.testing.assert_array_equal(np.sort(found.ids, axis=1), np.sort(expected.ids, axis=1))
+        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
 
 
 @pytest.mark.parametrize("candidates", ["all", "tokens", "centres", "game"])
@@ -301,7 +339,7 @@ def test_all_labels_excluded():
 def test_one_text_is_its_row_in_a_batch_with_any_threads():
     rng = np.random.default_rng(12)
     texts = random_texts(rng, 37)
-    for candidates in ("all", "index", "tokens", "centres", "edges", "game"):
+    for candidates in ("all", "index", "tokens", "centres", "centre index", "edges", "game"):
         servable = random_servable(rng, candidates=candidates)
         native = native_predictor(servable, 1)
         whole = native.predict(texts, 5)

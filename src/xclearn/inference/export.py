@@ -25,7 +25,16 @@ from xclearn.inference.evaluation import label_weights
 from xclearn.inference.exported import PRECISIONS, Features, RowClassifier, Rows, TokenIndex
 from xclearn.inference.folder import Model
 from xclearn.inference.graph import GameBeam
-from xclearn.inference.index import Nodes, cluster_index, levels_above, token_index
+from xclearn.inference.index import (
+    CentreTree,
+    Nodes,
+    centre_index,
+    centre_tree,
+    cluster_index,
+    levels_above,
+    n_groups,
+    token_index,
+)
 from xclearn.inference.predictor import Predictor
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges
@@ -34,7 +43,7 @@ from xclearn.text.documents import DENSE
 
 SHORTLISTS = (125, 250, 500, 1000, 2000)  # labels kept of a model that scores all of them
 BEAMS = (8, 16, 32, 64, 128)  # clusters kept of a model that scores the labels of some
-SHARES = (0.25, 0.5)  # of the labels found by a model that compares centres
+GROUPS = (16, 32, 64, 128, 256, 512)  # of label centres, compared by a model that searches these
 LIMITS = {"P@1": 0.3, "PSP@5": 0.5}  # points that a form may lose before it is refused
 _USUAL_LOSS = 0.1  # points of P@1 where no limit is given
 _USUAL_OVERLAP = 75.0  # percent of the best ten, likewise: an index knows train by heart, so its loss there looks small
@@ -50,7 +59,7 @@ class Form(NamedTuple):
     """How a model is written."""
 
     precision: str
-    breadth: int  # labels in the shortlist, or clusters in the beam; 0: every label is scored
+    breadth: int  # labels in the shortlist, clusters in the beam or groups of centres; 0: all labels, or centres
 
     def __str__(self) -> str:
         return f"{self.precision}, {f'breadth {self.breadth}' if self.breadth else 'every label'}"
@@ -102,7 +111,9 @@ class Choice:
             return max(fast, key=lambda point: (round(point.values["P@1"], 2), point.overlap))
         most, least = (_USUAL_LOSS, _USUAL_OVERLAP) if self.max_loss is None else (self.max_loss, 0.0)
         near = [p for p in points if p.lost["P@1"] <= most and p.overlap >= least and _too_much(p) is None]
-        return min(near, key=lambda point: point.p50_us) if near else min(points, key=lambda point: point.lost["P@1"])
+        if near:
+            return min(near, key=lambda point: point.p50_us)
+        return min(points, key=lambda point: (round(point.lost["P@1"], 2), point.p50_us))
 
 
 @final
@@ -123,8 +134,10 @@ class Exporter:
         if isinstance(candidates, ClusterBeam):
             labels = candidates.labels.astype(np.int32)
             candidates = cluster_index(candidates, self._levels[number], form.precision, form.breadth)
-        elif not isinstance(candidates, AllLabels):
+        elif isinstance(candidates, GameBeam | LearnedEdges):
             candidates = _as_broad(candidates, form.breadth)
+        elif isinstance(candidates, CentroidSearch) and form.breadth:
+            candidates = centre_index(candidates, self._centre_trees[number], form.precision, form.breadth)
         elif form.breadth:
             encoders = {**encoders, _TOKENS: Features(servable.vectoriser.n_features)}
             postings = max(1, min(form.breadth // _PER_POSTING, self._token_index.postings))
@@ -146,6 +159,12 @@ class Exporter:
             for encoders, candidates in members
             if isinstance(candidates, ClusterBeam)
         ]
+
+    @cached_property
+    def _centre_trees(self) -> list[CentreTree]:
+        """Of each member."""
+        stages = [member.candidates for member in _members(self.model.servable)]
+        return [centre_tree(stage.centres) for stage in stages if isinstance(stage, CentroidSearch)]
 
     @cached_property
     def _sample(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
@@ -250,9 +269,9 @@ def _breadths(servable: Servable | Ensemble) -> list[int]:
     beams = [_beam_of(stage) for stage in stages]
     if all(beams):
         return sorted({*BEAMS, *beams})
-    sizes = {stage.size for stage in stages if isinstance(stage, CentroidSearch)}
-    if sizes and all(isinstance(stage, CentroidSearch) for stage in stages):
-        return sorted({max(1, int(share * size)) for size in sizes for share in (*SHARES, 1)})
+    if all(isinstance(stage, CentroidSearch) for stage in stages):
+        fewest = min(n_groups(len(stage.labels)) for stage in stages if isinstance(stage, CentroidSearch))
+        return [0, *(groups for groups in GROUPS if 2 * groups <= fewest)]
     if not all(isinstance(stage, AllLabels) for stage in stages):
         raise ConfigError("the model finds its labels in a way that cannot be exported")
     has_tokens = servable.vectoriser.reads != DENSE
@@ -265,14 +284,11 @@ def _beam_of(candidates: Candidates) -> int:
     return stage.beam if isinstance(stage, ClusterBeam | LearnedEdges) else 0
 
 
-def _as_broad(candidates: Candidates, breadth: int) -> Candidates:
-    """The same stage, which keeps so many clusters, or labels where it has no clusters."""
+def _as_broad(candidates: GameBeam | LearnedEdges, breadth: int) -> Candidates:
+    """The same stage, which keeps so many clusters."""
     if isinstance(candidates, GameBeam):
         return replace(candidates, clusters=replace(candidates.clusters, beam=breadth))
-    if isinstance(candidates, LearnedEdges):
-        return replace(candidates, beam=breadth)
-    assert isinstance(candidates, CentroidSearch)  # `_breadths` has refused the others
-    return replace(candidates, size=breadth)
+    return replace(candidates, beam=breadth)
 
 
 def _members(servable: Servable | Ensemble) -> Sequence[Servable]:

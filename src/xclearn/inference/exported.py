@@ -1,4 +1,4 @@
-"""The forms that `xc export` writes, in NumPy: rows of 8, 16 or 32 bits, an index of tokens, a tree of clusters.
+"""The forms that `xc export` writes, in NumPy: rows of 8, 16 or 32 bits, an index of tokens, trees of clusters.
 
 Rows that are read together stand together: those of a classifier by cluster, those of a level of the tree by their
 parent. This order stays inside; label ids go in and out. Knows nothing about how a form was chosen.
@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from xclearn.errors import ModelError
 from xclearn.inference.components import Candidates, Encoder, Scorer, component
+from xclearn.inference.shortlists import best_paths, unit
 
 PRECISIONS = ("fp32", "bf16", "int8")
 _LANES = 32  # the width of a row is a multiple of it
@@ -118,25 +119,39 @@ class ClusterIndex(Candidates):
     labels: np.ndarray  # (L,) int32 label ids, cluster after cluster
 
     def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        vector = vectors[self.vector]
-        logits = self.levels[0].rows.score_all(vector)  # (m, nodes)
-        nodes = np.broadcast_to(np.arange(logits.shape[1]), logits.shape)
-        for i, level in enumerate(self.levels):
-            if i > 0:
-                logits = np.where(nodes < 0, -np.inf, level.rows.score(vector, nodes))
-            order = np.lexsort((nodes, -logits), axis=1)[:, : level.beam]
-            kept, best = np.take_along_axis(nodes, order, axis=1), np.take_along_axis(logits, order, axis=1)
-            nodes, logits = level.children(kept, best)
-        return np.where(nodes < 0, -1, self.labels[nodes].astype(np.int64)), logits
+        places, logits = below_the_best(self.levels, vectors[self.vector])
+        return np.where(places < 0, -1, self.labels[places].astype(np.int64)), logits
 
     def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        if self.vector not in dims or not self.levels:
-            raise ModelError("the index reads a vector that no encoder makes, or is empty", got=self.vector)
-        n_children = n_labels
-        for level in reversed(self.levels):
-            level.check(dims[self.vector], n_children)
-            n_children = len(level.rows.bias)
+        check_levels(self.levels, self.vector, dims, n_labels)
         check_labels(self.labels, n_labels, n_labels, "cluster_index")
+
+
+@final
+@component("centre_index.v1")
+@dataclass(frozen=True)
+class CentreIndex(Candidates):
+    """As `CentroidSearch`, among the centres below the best nodes of a tree."""
+
+    vector: str  # the encoder whose vector is compared
+    levels: list[Level]
+    centres: Rows  # M, of length one, cluster after cluster
+    labels: np.ndarray  # (M,) int32 the label of each centre
+    size: int  # labels found, at most
+
+    def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        vector = vectors[self.vector]
+        places, _ = below_the_best(self.levels, vector)
+        ids = np.where(places < 0, -1, self.labels[places].astype(np.int64))
+        ids, cosines = best_paths(ids, self.centres.score(unit(vector), places))
+        return ids[:, : self.size], cosines[:, : self.size]
+
+    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
+        check_levels(self.levels, self.vector, dims, len(self.labels))
+        self.centres.check(dims[self.vector], len(self.labels), "centre_index")
+        check_labels(self.labels, len(self.labels), n_labels, "centre_index")
+        if self.size < 1:
+            raise ModelError("centre_index finds no label", got=self.size)
 
 
 @final
@@ -230,6 +245,28 @@ class RowClassifier(Scorer):
     def check(self, dim: int) -> None:
         self.rows.check(dim, self.n_labels, "row_classifier")
         check_labels(self.labels, self.n_labels if len(self.labels) else 0, self.n_labels, "row_classifier")
+
+
+def below_the_best(levels: list[Level], vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(m, D) → what stands below the best nodes of the last level (m, c), −1 where there is less, and their logits."""
+    logits = levels[0].rows.score_all(vectors)  # (m, nodes)
+    nodes = np.broadcast_to(np.arange(logits.shape[1]), logits.shape)
+    for i, level in enumerate(levels):
+        if i > 0:
+            logits = np.where(nodes < 0, -np.inf, level.rows.score(vectors, nodes))
+        order = np.lexsort((nodes, -logits), axis=1)[:, : level.beam]
+        kept, best = np.take_along_axis(nodes, order, axis=1), np.take_along_axis(logits, order, axis=1)
+        nodes, logits = level.children(kept, best)
+    return nodes, logits
+
+
+def check_levels(levels: list[Level], vector: str, dims: Mapping[str, int], n_children: int) -> None:
+    """Refuse levels that do not fit each other, the vector, or what stands below the last."""
+    if vector not in dims or not levels:
+        raise ModelError("the index reads a vector that no encoder makes, or is empty", got=vector)
+    for level in reversed(levels):
+        level.check(dims[vector], n_children)
+        n_children = len(level.rows.bias)
 
 
 def check_labels(labels: np.ndarray, size: int, n_labels: int, name: str) -> None:

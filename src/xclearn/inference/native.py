@@ -32,7 +32,7 @@ from xclearn.inference.components import (
     Scorer,
     Sigmoid,
 )
-from xclearn.inference.exported import ClusterIndex, Features, RowClassifier, Rows, TokenIndex
+from xclearn.inference.exported import CentreIndex, ClusterIndex, Features, RowClassifier, Rows, TokenIndex
 from xclearn.inference.graph import Game, GameBeam, GameLabels
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
@@ -42,7 +42,8 @@ from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser, WordPiec
 from xclearn.text.weighting import _DAMPED
 
 _ENCODERS, _LAYERS = (Bag, Features), (Relu, Residual, GatedBlock)
-_READERS = (ClusterBeam, ClusterIndex, CentroidSearch, LearnedEdges)  # candidates that read a vector
+_SIMILAR = (CentroidSearch, CentreIndex, LearnedEdges)  # candidates that each have a value of their own
+_READERS = (ClusterBeam, ClusterIndex, *_SIMILAR)  # candidates that read a vector
 _CANDIDATES, _SCORERS = (AllLabels, TokenIndex, GameBeam, *_READERS), (Classifier, RowClassifier)
 _NO_ROWS = np.empty(0, dtype=np.int32)
 _NO_PAIRS = (np.empty(0, dtype=np.int64), _NO_ROWS)
@@ -136,7 +137,7 @@ def _is_known(servable: Servable) -> bool:
     stage = servable.candidates.clusters if isinstance(servable.candidates, GameBeam) else servable.candidates
     if isinstance(stage, _READERS):
         reads.append(stage.vector)
-    similar = isinstance(stage, CentroidSearch | LearnedEdges)  # whose labels each have a value of their own
+    similar = isinstance(stage, _SIMILAR)
     return (
         (isinstance(servable.fusion, Sigmoid | Product) or (isinstance(servable.fusion, Mix) and similar))
         and len(servable.steps) < 2
@@ -163,10 +164,15 @@ def _add_candidates(
     core: Any, candidates: Candidates, scorers: Sequence[Scorer], place: dict[str, int]
 ) -> np.ndarray | None:
     """The label (L,) int32 at each position of the search; None where that is the position itself."""
-    if isinstance(candidates, ClusterIndex):
+    if isinstance(candidates, ClusterIndex | CentreIndex):
         for level in candidates.levels:
             core.add_level(place[candidates.vector], _parts(level.rows), level.offsets, level.beam)
-        return candidates.labels
+        if isinstance(candidates, ClusterIndex):
+            return candidates.labels
+        per_label = int(np.bincount(candidates.labels).max())
+        rows = _parts(candidates.centres)
+        core.set_centres(place[candidates.vector], rows, candidates.labels, candidates.size, per_label)
+        return None
     if isinstance(candidates, TokenIndex):
         index = candidates
         arrays = (index.offsets, index.labels, index.weights, index.always)
@@ -174,7 +180,7 @@ def _add_candidates(
         return None
     if isinstance(candidates, CentroidSearch):
         rows = _exact_parts(candidates.centres, np.zeros(len(candidates.labels), np.float32))
-        core.set_centres(place[candidates.vector], rows, candidates.labels, candidates.size)
+        core.set_centres(place[candidates.vector], rows, candidates.labels, candidates.size, 1)
         return None
     if isinstance(candidates, LearnedEdges):
         edges = candidates

@@ -355,10 +355,10 @@ void cut(std::vector<Entry>& entries, int64_t most) {
 // Labels and the sum of what is added to each: an open hash table.
 class Sums {
   public:
-    explicit Sums(int64_t most) : used_(most + 1) {
+    explicit Sums(int64_t most, float start = 0) : used_(most + 1) {
         size_t size = 16;
         while (size < 2 * static_cast<size_t>(most)) size *= 2;
-        table_.resize(size);
+        table_.resize(size, {start, 0});
     }
 
     void add(int32_t label, float value) { slot_of(label).sum += value; }
@@ -493,12 +493,7 @@ class Search {
 
     // The labels of the best clusters.
     void descend() {
-        std::vector<Range> ranges{{0, servable_.levels.front().rows.n, 0}};
-        for (const Level& level : servable_.levels) {
-            best_nodes(level, ranges);
-            if (&level == &servable_.levels.back() && servable_.cluster_game.offsets) pass_on();
-            ranges = children(level);
-        }
+        const std::vector<Range> ranges = best_clusters();
         const Scorer& first = servable_.scorers.front();
         for (size_t i = 0; i < ranges.size(); ++i) {
             if (i + 1 < ranges.size() && !first.row_of_position)
@@ -529,9 +524,27 @@ class Search {
     }
 
     // The labels that were found nearest; their cosines stand as logits.
-    void offer_nearest() {
-        const std::vector<Entry>& found = nearest_.sorted();
-        offer_candidates(found, [](float cosine) { return static_cast<double>(cosine); });
+    void offer_nearest() { offer_similar(nearest_.sorted()); }
+
+    // The labels that have the nearest centres in the best clusters.
+    void look_below(const Centres& centres) {
+        const std::vector<Range> ranges = best_clusters();
+        unit_.set(unit(queries_[centres.encoder].values, servable_.encoders[centres.encoder].dim));
+        nodes_.clear();
+        for (size_t i = 0; i < ranges.size(); ++i) {
+            if (i + 1 < ranges.size()) fetch(centres.rows, ranges[i + 1].begin, ranges[i + 1].end);
+            const int64_t begin = ranges[i].begin, n = ranges[i].end - begin;
+            scores_.resize(n);
+            score(centres.rows, unit_, begin, nullptr, n, scores_.data());
+            for (int64_t j = 0; j < n; ++j)
+                if (!std::isnan(scores_[j])) nodes_.push_back({scores_[j], centres.labels[begin + j]});
+        }
+        cut(nodes_, centres.size * centres.per_label);  // what is left has as many labels as are wanted
+        Sums nearest(static_cast<int64_t>(nodes_.size()), LOWEST);
+        for (const Entry& centre : nodes_) nearest.raise(centre.label, centre.key);
+        std::vector<Entry> found = nearest.entries();
+        cut(found, centres.size);
+        offer_similar(found);
     }
 
     // The labels at the end of the best paths.
@@ -598,6 +611,21 @@ class Search {
         if (squares > 0)
             for (float& value : vector) value /= std::sqrt(squares);
         return vector;
+    }
+
+    // What stands below the best nodes of the last level.
+    std::vector<Range> best_clusters() {
+        std::vector<Range> ranges{{0, servable_.levels.front().rows.n, 0}};
+        for (const Level& level : servable_.levels) {
+            best_nodes(level, ranges);
+            if (&level == &servable_.levels.back() && servable_.cluster_game.offsets) pass_on();
+            ranges = children(level);
+        }
+        return ranges;
+    }
+
+    void offer_similar(const std::vector<Entry>& found) {
+        offer_candidates(found, [](float cosine) { return static_cast<double>(cosine); });
     }
 
     float chance_of(float key) const {
@@ -733,13 +761,16 @@ void predict(const Servable& servable, const BagOf& bag, int64_t n, const Exclud
                 searches.back().offer(0, found.data(), static_cast<int64_t>(found.size()), 0);
             } else if (servable.edges.labels) {
                 searches.back().follow(servable.edges);
+            } else if (!servable.levels.empty() && servable.centres.labels) {
+                searches.back().look_below(servable.centres);
             } else if (!servable.levels.empty()) {
                 searches.back().descend();
             }
         }
-        if (servable.centres.labels) scan_centres(servable.centres, searches);
-        else if (!servable.index.offsets && !servable.edges.labels && servable.levels.empty())
-            scan_all(servable, searches);
+        if (!servable.index.offsets && !servable.edges.labels && servable.levels.empty()) {
+            if (servable.centres.labels) scan_centres(servable.centres, searches);
+            else scan_all(servable, searches);
+        }
         for (int64_t i = first; i < last; ++i)
             searches[i - first].write(k, excluded, i, ids + i * k, scores + i * k);
     });

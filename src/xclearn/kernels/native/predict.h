@@ -97,12 +97,14 @@ struct TokenIndex {
     int64_t shortlist = 0;  // labels kept
 };
 
-// Centres of labels. Those nearest to the vector by their cosine are scored; a label's nearest centre counts.
+// Centres of labels. Those nearest to the vector by their cosine are scored; a label's nearest centre counts. With
+// levels only the centres below the best nodes are looked at, and stand in the order of the last level's offsets.
 struct Centres {
     int64_t encoder = 0;
     Rows rows{};                      // of length one
-    const int32_t* labels = nullptr;  // of each centre, ascending; null: there are no centres
+    const int32_t* labels = nullptr;  // of each centre, ascending where there are no levels; null: there are no centres
     int64_t size = 0;                 // labels kept
+    int64_t per_label = 1;            // centres that a label has at most
 };
 
 // Clusters with edges to labels. The labels at the end of the best paths are scored.
@@ -144,8 +146,8 @@ struct Mix {
 struct Servable {
     Vectoriser vectoriser;
     std::vector<Encoder> encoders;
-    std::vector<Level> levels;  // at most one of these four ways to find labels; without any every label is scored
-    TokenIndex index;
+    std::vector<Level> levels;  // to labels, or to centres
+    TokenIndex index;           // or this way to find labels, or one of the next; without any every label is scored
     Centres centres;
     Edges edges;
     Game cluster_game;  // between the nodes of the last level

@@ -97,8 +97,9 @@ class Predictor {
                            shortlist};
     }
 
-    void set_centres(int64_t encoder, const nb::tuple& rows, const In<int32_t, 1>& labels, int64_t size) {
-        servable_.centres = {encoder, rows_of(rows), keep(labels), size};
+    void set_centres(int64_t encoder, const nb::tuple& rows, const In<int32_t, 1>& labels, int64_t size,
+                     int64_t per_label) {
+        servable_.centres = {encoder, rows_of(rows), keep(labels), size, per_label};
     }
 
     void set_edges(int64_t encoder, const nb::tuple& rows, float scale, int64_t beam, const In<int32_t, 2>& labels,
