@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.accuracy.astec import interval
-from benchmarks.accuracy.run import figures, fitted, held_out, table_arguments
+from benchmarks.accuracy.run import figures, fitted, held_out, settings_for, table_arguments
 from benchmarks.record import record
 from sklearn.preprocessing import normalize
 
@@ -131,7 +131,8 @@ def vectors_for(data: Dataset, arguments: argparse.Namespace, folder: Path) -> s
     """Settings that name a file of word vectors; one is made from the documents of train where none was given."""
     if arguments.word_vectors:
         return f"word_vectors={arguments.word_vectors}"
-    algorithm = config.build(algorithms.find("decaf"), config.merge({}, arguments.set), "decaf")
+    settings = config.merge({}, settings_for("decaf", arguments))
+    algorithm = config.build(algorithms.find("decaf"), settings, "decaf")
     dim = getattr(algorithm, "embedding_dim", None) or _WORD_DIM
     features = prepare(data, algorithm.vectoriser, None, 0).features
     np.save(folder / "latent.npy", normalize(word_vectors(features, dim, 0)))

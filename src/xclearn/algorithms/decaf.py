@@ -97,9 +97,9 @@ class Decaf(Algorithm):
         return {
             "embedding_dim": min(304 if gpu else 128, max(32, 2 * math.isqrt(size.n_labels))),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
-            "surrogate_epochs": (30 if gpu else 24) * scale,
+            "surrogate_epochs": (30 if gpu else 16) * scale,
             "shortlister_epochs": 10 * scale,
-            "ranker_epochs": (5 if gpu else 6) * scale,
+            "ranker_epochs": (5 if gpu else 10) * scale,
             "surrogate_dropout": self.dropout,
             "ranker": "exact" if gpu or size.n_labels <= 4_000 else "sampled",
             "n_clusters": 2 ** min(17, max(0, math.floor(math.log2(size.n_labels / 3)))),
