@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from xclearn import kernels
-from xclearn.parts.pair_products import DensePairs, GatheredPairs, pair_scores
+from xclearn.parts.pair_products import DensePairs, GatheredPairs, dense_bytes, pair_scores
 
 N, D, OUTPUTS = 7, 5, 200
 
@@ -60,3 +60,10 @@ def test_what_a_gpu_does_equals_autograd_as_far_as_its_precision_goes(pairs, kin
     found = [of_pairs.scores(), *of_pairs.gradients(outer)]
     assert [tensor.dtype for tensor in found] == [torch.float32] * 3
     assert largest_differences(found, by_autograd(pairs, outer)) < allowed
+
+
+def test_what_a_gpu_holds_is_a_score_for_every_document_and_output_of_the_batch():
+    """Outputs are filled up to a multiple of 64, and never more than all of them; 2 GB are the most."""
+    assert dense_bytes(10, 100, 1000) == 2 * 10 * 128
+    assert dense_bytes(10, 5000, 1000) == 2 * 10 * 1024
+    assert dense_bytes(1 << 20, 1 << 30, 1 << 20) == 1 << 31

@@ -209,7 +209,7 @@ class Astec(Algorithm):
         return base.to(run.device)
 
     def _with_block(self, base: DocumentEncoder, run: Run, kind: Transfer = "spectral") -> TransferEncoder:
-        block = TransferBlock(base.dim, float(self.dropout or 0), kind, self.transfer_limit)
+        block = TransferBlock(base.dim, number(self.dropout), kind, self.transfer_limit)
         return TransferEncoder(base, block).to(run.device)
 
     def _features(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Iterator[Stage]:

@@ -205,7 +205,7 @@ class Decaf(Algorithm):
             network = TextNetwork(
                 table.detach(),
                 texts,
-                dropout=self.dropout if before is not None else float(self.surrogate_dropout or 0),
+                dropout=self.dropout if before is not None else number(self.surrogate_dropout),
                 spectral=self.spectral,
                 use_text=self.label_text or start is None,
                 refinement=start,

@@ -44,6 +44,7 @@ from xclearn.parts.encoder_settings import (
 from xclearn.parts.encoders import DocumentEncoder, random_table
 from xclearn.parts.label_clusters import cluster_rows, label_vectors, membership, padded_rows
 from xclearn.parts.learned_edges import IndexedNetwork, LabelIndex, PairClassifier, random_edges
+from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
 from xclearn.text import Pretrained, Sequences, WordPiece, Words
@@ -138,6 +139,7 @@ class Elias(Algorithm):
         tokens = batch * size.n_feature_entries / size.n_documents
         # a GPU has dense gradients, and all paths at once; a CPU the rows of the batch and their gradients
         step = 4 * (table + rows) + 120 * paths if gpu else math.ceil(4 * dim * (2 * distinct + tokens))
+        step += dense_bytes(batch, pairs, size.n_labels) if gpu else 0
         step += 64 * pairs + batch * encoder_working(self.encoder, self.vectoriser)
         averaged = learnt if getattr(self, name).average_from < 1 else 0
         return StageCost(

@@ -144,7 +144,7 @@ class Lightdxml(Algorithm):
         self._labels = SparseRows.of(data.relevance, run.device)
         if missing := data.size.n_labels - len(np.unique(data.relevance.indices)):
             run.note(labels_without_documents=missing)  # without a mean they lie nowhere and are never found
-        rows, epochs, lr = self._row_stages(run.device.type), self.model_epochs, float(self.model_lr or 0)
+        rows, epochs, lr = self._row_stages(run.device.type), self.model_epochs, number(self.model_lr)
         encoder, classifier = self._encoder(data, run), rows.classifier(data.size.n_labels, lr, ROW_LR)
         self.encoders_, self.classifiers_ = {"document": encoder}, {"document": classifier}
         hidden, relu = number(self.label_encoder_dim), self.label_encoder_relu
@@ -220,7 +220,7 @@ class Lightdxml(Algorithm):
 
     def _encoder(self, data: Prepared, run: Run) -> TransferEncoder:
         """The sum of token vectors and a residual block, as Astec's."""
-        dim, dropout = number(self.embedding_dim), float(self.dropout or 0)
+        dim, dropout = number(self.embedding_dim), number(self.dropout)
         sparse = run.device.type == "cpu" and not data.size.dense
         base = BagEncoder(data.size.n_features, dim, dropout, run.generator("encoder"), sparse=sparse)
         if (path := self.word_vectors) is not None:

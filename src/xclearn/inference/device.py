@@ -179,7 +179,7 @@ def device_predictor(
     unknown = unknown_part(servable)
     if unknown is not None:
         raise ModelError("the model has a part that runs on a CPU only", got=unknown, todo="Use the device cpu.")
-    where = _device(device)
+    where = device_named(device)
 
     def place(array: np.ndarray) -> torch.Tensor:
         kind = np.float32 if array.dtype.kind == "f" else np.int64
@@ -208,6 +208,21 @@ def on_device(servable: Servable | Ensemble, device: str) -> DevicePredictor | N
     return device_predictor(servable, device)
 
 
+def device_named(name: str) -> torch.device:
+    """A device of torch that is there, cpu or cuda."""
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        there = "auto, cpu, cuda" if torch.cuda.is_available() else "auto, cpu (no CUDA device is visible)"
+        raise ConfigError("the device is not there", where="device", got=name, allowed=there) from error
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError("unsupported device", where="device", got=name, allowed="auto, cpu, cuda")
+    return device
+
+
 def unknown_part(servable: Servable | Ensemble) -> str | None:
     """The first part that has no form on a device."""
     members = servable.members if isinstance(servable, Ensemble) else [servable]
@@ -220,20 +235,6 @@ def _parts(servable: Servable) -> list[Any]:
     inner = [encoder.encoder for encoder in encoders if isinstance(encoder, Layered)]
     layers = [layer for encoder in encoders if isinstance(encoder, Bag | Layered) for layer in encoder.layers]
     return [*encoders, *inner, *layers, servable.candidates, *servable.scorers, servable.fusion, *servable.steps]
-
-
-def _device(name: str) -> torch.device:
-    import torch
-
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
-        there = "auto, cpu, cuda" if torch.cuda.is_available() else "auto, cpu (no CUDA device is visible)"
-        raise ConfigError("the device is not there", where="device", got=name, allowed=there) from error
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError("unsupported device", where="device", got=name, allowed="auto, cpu, cuda")
-    return device
 
 
 def _member(servable: Servable, place: Place, scores_at_once: int) -> _Member:

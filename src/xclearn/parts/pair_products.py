@@ -35,6 +35,11 @@ def products(
     return (DensePairs if dense else GatheredPairs)(x, weight, owner, column)
 
 
+def dense_bytes(n: int, n_pairs: int, n_outputs: int) -> int:
+    """What a GPU holds at once for the pairs of n documents, if each has an output of its own as far as there are."""
+    return 2 * min(n * filled_up(min(n_pairs, n_outputs)), _DENSE_SCORES)
+
+
 class DensePairs:
     """All scores in bfloat16; outputs are filled up, as odd numbers of them run at half the speed."""
 

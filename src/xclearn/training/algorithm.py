@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, Self, TypeVar, final
 
 from xclearn import config
 from xclearn._version import __version__
@@ -34,6 +34,8 @@ from xclearn.training.prepare import Prepared, Size, prepare
 from xclearn.training.re_ranking import re_ranked, require_hold_out
 from xclearn.training.run import Callback, Run, pick_device
 from xclearn.training.stage import Stage, Stopping
+
+N = TypeVar("N", int, float)
 
 _SMALLER = ("batch_size", "embedding_dim")  # halved in turn when a plan does not fit
 
@@ -197,7 +199,7 @@ class Algorithm(ABC):
         }
 
 
-def number(value: int | None) -> int:
+def number(value: N | None) -> N:
     """A setting that may be left at None but is chosen by now."""
     assert value is not None
     return value

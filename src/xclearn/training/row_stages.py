@@ -18,6 +18,7 @@ from xclearn.parts.classifiers import RowClassifier, row_width
 from xclearn.parts.encoders import DocumentEncoder, encoder_optimisers
 from xclearn.parts.label_encoder import LabelTask
 from xclearn.parts.losses import SCORES_AT_ONCE, OutputLoss
+from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.row_training import ROW_UPDATES, Negatives, ProjectionTask, RowTask, row_classifier
 from xclearn.parts.rows import FeatureRows, feature_rows
 from xclearn.training.plan import StageCost
@@ -97,13 +98,14 @@ class RowStages:
 
         `held` are the bytes of all networks that are there.
         """
-        rows = outputs * row_width(self.dim)
-        block = min(self.batch_size * scored, SCORES_AT_ONCE[self.device]) * (2 if self.device == "cuda" else 4)
+        rows, gpu = outputs * row_width(self.dim), self.device == "cuda"
+        block = min(self.batch_size * scored, SCORES_AT_ONCE[self.device]) * (2 if gpu else 4)
+        pairs = dense_bytes(self.batch_size, self.batch_size * scored, outputs) if gpu and scored < outputs else 0
         return StageCost(
             name=name,
             parameters=held,
             optimiser=8 * encoder + ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows,
-            working=max(3 * block, 4 * rows),  # scores and their gradients; later the served copy
+            working=max(3 * block, pairs, 4 * rows),  # scores and their gradients; later the served copy
             flops_per_epoch=6.0 * size.n_documents * scored * row_width(self.dim),
             epochs=epochs,
             path=path,

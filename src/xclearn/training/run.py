@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from xclearn.errors import ConfigError
+from xclearn.inference.device import device_named
 from xclearn.training.checkpoint import Checkpoint
 
 Callback = Callable[[Mapping[str, Any]], None]
@@ -81,12 +81,4 @@ def pick_device(name: str) -> torch.device:
     """`auto` is the GPU where there is one; anything else must exist."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
-        there = "auto, cpu, cuda" if torch.cuda.is_available() else "auto, cpu (no CUDA device is visible)"
-        raise ConfigError("the device is not there", where="device", got=name, allowed=there) from error
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError("unsupported device", where="device", got=name, allowed="auto, cpu, cuda")
-    return device
+    return device_named(name)

@@ -16,6 +16,7 @@ import torch
 
 from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.losses import SCORES_AT_ONCE
+from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 from xclearn.parts.text_network import TextNetwork
 from xclearn.parts.text_training import WIDEST_BEAM, Negatives, TextTask
@@ -118,6 +119,8 @@ class TextStages:
         """Of a stage over labels with classifiers of so many parts. Stages over clusters hold fewer outputs."""
         gpu, table = self.device == "cuda", 4 * size.n_features * dim
         block = min(self.batch_size * scored, SCORES_AT_ONCE[self.device]) * (2 if gpu else 4)
+        if gpu and self.ranker == "shortlist":
+            block = max(block, dense_bytes(self.batch_size, self.batch_size * scored, size.n_labels) // 2)
         per_label = size.tokens_per_label if tokens_per_label is None else tokens_per_label
         tokens = math.ceil((self.batch_size * size.n_feature_entries / size.n_documents) + scored * per_label)
         gradients = 8 * dim * tokens if self.sampling else table  # a sparse one has a row per token; parts are joined
