@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from benchmarks.accuracy.run import figures, fitted, held_out, table_arguments
+from benchmarks.accuracy.run import asked_for, figures, fitted, held_out, table_arguments
 from benchmarks.record import record
 
 from xclearn.data import load_dataset
@@ -64,7 +64,7 @@ def main() -> None:
     arguments = _arguments()
     data = load_dataset(arguments.data)
     data = held_out(data) if arguments.split == "hold_out" else data
-    wanted = [row for row in TABLES if not arguments.tables or row[0] in arguments.tables]
+    wanted = [row for row in TABLES if asked_for(arguments, row[0], row[1])]
     summaries, measured = [], dict[tuple[str, int], dict[str, Any]]()
     for table, name, line in wanted:
         for seed in arguments.seeds:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.accuracy.astec import interval
-from benchmarks.accuracy.run import figures, fitted, held_out, settings_for, table_arguments
+from benchmarks.accuracy.run import asked_for, figures, fitted, held_out, settings_for, table_arguments
 from benchmarks.record import record
 from sklearn.preprocessing import normalize
 
@@ -115,8 +115,7 @@ def main() -> None:
 
 def lines(data: Dataset, arguments: argparse.Namespace, folder: Path) -> dict[str, list[tuple[str, str]]]:
     """The (table, name) of the rows asked for, by what is to be trained for them."""
-    tables, only = arguments.tables, arguments.only
-    wanted = [row for row in TABLES if (not tables or row[0] in tables) and (not only or row[1] in only)]
+    wanted = [row for row in TABLES if asked_for(arguments, row[0], row[1])]
     automatic = 1 << max(0, min(17, math.floor(math.log2(data.n_labels / 3))))  # as many clusters as DECAF chooses
     values: dict[str, Any] = {"quarter": max(1, automatic // 4), "sixteenth": max(1, automatic // 16)}
     if any("{word_vectors}" in line for *_, line in wanted):
@@ -253,8 +252,6 @@ def plot(table: str, data: str, arguments: argparse.Namespace) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = table_arguments(__doc__, [row[0] for row in TABLES])
-    names = [row[1] for row in TABLES]
-    parser.add_argument("--only", nargs="+", default=[], choices=names, metavar="NAME", help="names of rows")
     parser.add_argument("--word-vectors", default="", help="a file for DECAF-FFT, as long as embedding_dim")
     parser.add_argument("--plot", default="", help="draw recorded figures to this folder; train nothing")
     return parser.parse_args()

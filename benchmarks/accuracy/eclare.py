@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from benchmarks.accuracy.run import held_out, settings_for
-from benchmarks.record import RESULTS, record
+from benchmarks.accuracy.run import asked_for, held_out, settings_for, table_arguments
+from benchmarks.record import record
 
 from xclearn import algorithms, config
 from xclearn.data import Dataset, load_dataset
@@ -71,18 +71,18 @@ TABLES: list[Row] = [
 
 
 def main() -> None:
-    arguments = _arguments()
+    arguments = table_arguments(__doc__, [*(row[0] for row in TABLES), "7"]).parse_args()
     data = load_dataset(arguments.data)
     data = held_out(data) if arguments.split == "hold_out" else data
     decaf: dict[int, Report] = {}  # by seed, to test the rows after it against
     for row in TABLES:
-        if row[0] in arguments.tables and (not arguments.only or row[1] in arguments.only):
+        if asked_for(arguments, row[0], row[1]):
             for seed in arguments.seeds:
                 found = run(data, arguments, row, seed, decaf.get(seed))
                 if row[1] == "DECAF":
                     decaf[seed] = found
                 print(f"{row[1]:32} " + " ".join(f"{found.values[name]:6.2f}" for name in SHOWN), flush=True)
-    if "7" in arguments.tables:
+    if asked_for(arguments, "7", ""):
         for seed in arguments.seeds:
             clusterings(data, arguments, seed)
 
@@ -131,19 +131,6 @@ def clusterings(data: Dataset, arguments: argparse.Namespace, seed: int) -> None
             row = {"data": data.name, "clustering": name, "n_clusters": n_clusters, "seed": seed, "loss_percent": loss}
             record("clusterings", row, Path(arguments.folder))
             print(f"{n_clusters:8} {name:28} {loss:6.2f}", flush=True)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="wordnet-related")
-    parser.add_argument("--tables", nargs="+", default=["4", "5", "7"])
-    parser.add_argument("--only", nargs="+", default=[], help="names of rows")
-    parser.add_argument("--split", choices=("hold_out", "test"), default="test")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--set", action="append", default=[], help="a setting of all rows of eclare and decaf")
-    parser.add_argument("--folder", default=str(RESULTS), help="folder of the results file")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.accuracy.run import _peak, held_out, settings_for, table_arguments
+from benchmarks.accuracy.run import _peak, asked_for, held_out, settings_for, table_arguments
 from benchmarks.record import record
 
 from xclearn import algorithms, config
@@ -81,7 +81,7 @@ def main() -> None:
     data = load_dataset(arguments.data)
     data = held_out(data) if arguments.split == "hold_out" else data
     for table, line, rows in TABLES:
-        if arguments.tables and table not in arguments.tables:
+        if not any(asked_for(arguments, table, name) for name, *_ in rows):
             continue
         for seed in arguments.seeds:
             for name, figures in run(data, arguments, (table, line, rows), seed):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy.astec import interval, plot
-from benchmarks.accuracy.run import figures, fitted, held_out, table_arguments
+from benchmarks.accuracy.run import asked_for, figures, fitted, held_out, table_arguments
 from benchmarks.record import record
 
 from xclearn import load
@@ -60,7 +60,7 @@ def main() -> None:
     trained: dict[tuple[str, int], list[dict[str, Any]]] = {}
     summaries = []
     for table, name, line in TABLES:
-        if (arguments.tables and table not in arguments.tables) or (arguments.only and name not in arguments.only):
+        if not asked_for(arguments, table, name):
             continue
         rows = defaultdict(list)
         for seed in arguments.seeds:
@@ -120,7 +120,6 @@ def mixed(algorithm: Algorithm, data: Dataset, weight: float) -> dict[str, Any]:
 
 def _arguments() -> argparse.Namespace:
     parser = table_arguments(__doc__, [row[0] for row in TABLES])
-    parser.add_argument("--only", nargs="*", default=[], help="names of rows")
     parser.add_argument("--plot", default="", help="a picture of P@1")
     return parser.parse_args()
 

@@ -87,6 +87,7 @@ def table_arguments(description: str | None, tables: list[str]) -> argparse.Argu
     parser.add_argument("--data", required=True, help="a data set's folder")
     names = list(dict.fromkeys(tables))
     parser.add_argument("--tables", nargs="*", default=[], choices=names, metavar="NAME", help="of " + ", ".join(names))
+    parser.add_argument("--only", nargs="*", default=[], metavar="ROW", help="names of rows")
     parser.add_argument("--split", choices=("test", "hold_out"), default="test")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument(
@@ -108,6 +109,11 @@ def fitted(
     algorithm.fit(data, device=arguments.device, seed=seed, callback=callback)
     seconds = round(time.perf_counter() - started, 1)
     return algorithm, {"settings": " ".join([name, *settings]), "seed": seed, "train_s": seconds}
+
+
+def asked_for(arguments: argparse.Namespace, table: str, row: str) -> bool:
+    """Whether `--tables` and `--only` ask for a row."""
+    return (not arguments.tables or table in arguments.tables) and (not arguments.only or row in arguments.only)
 
 
 def settings_for(name: str, arguments: argparse.Namespace) -> list[str]:
