@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 from xclearn import kernels
 from xclearn.algorithms.astec import Astec
+from xclearn.algorithms.one_vs_all import OneVsAll
 from xclearn.cli.main import app
+from xclearn.data import Dataset, LabelSet, Split
 from xclearn.data.write import write_dataset
 from xclearn.errors import ConfigError, DataError, ModelError
 from xclearn.inference import Model, Predictor, load_model, save_model
@@ -21,6 +23,7 @@ from xclearn.inference.export import Choice, Exporter, Form, HoldOut, Measured, 
 from xclearn.inference.exported import CentreIndex, ClusterIndex, RowClassifier, Rows, TokenIndex
 from xclearn.inference.graph import Game, GameBeam, GameScorer, Graph
 from xclearn.inference.index import centre_index, centre_tree, levels_above, n_groups, token_index
+from xclearn.inference.native import native_predictor
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
 from xclearn.text import Words
@@ -251,6 +254,25 @@ def test_astec_is_exported_with_a_measured_breadth(tmp_path):
     found = relevant_first(data, Predictor(loaded).predict(list(data.test.documents), 5).ids)
     print(f"P@1 {found:.3f}, exact {exact:.3f}")
     assert found > exact - 0.02 > 0.8
+
+
+def test_the_order_of_words_tells_labels_apart_where_runs_are_tokens(tmp_path):
+    words = ["red", "green", "blue", "grey"]
+    pairs = [f"{first} {second}" for first in words for second in words if first != second]
+    relevance = sp.csr_matrix(np.tile(np.eye(len(pairs), dtype=np.float32), (10, 1)))
+    train = Split([f"n{i % 7} {pair} m{i % 5}" for i in range(10) for pair in pairs], relevance)
+    data = Dataset("pairs", train, LabelSet(pairs), Split([f"x {pair} y" for pair in pairs], relevance[: len(pairs)]))
+    fitted = OneVsAll(vectoriser=Words(longest=2), epochs=40, embedding_dim=32).fit(data, device="cpu", seed=0)
+    best = fitted.predict(data.test.documents, 1).ids[:, 0]
+    np.testing.assert_array_equal(best, np.arange(len(pairs)))
+    fitted.save(tmp_path / "model")
+    write_dataset(data, tmp_path / "data")
+    assert xc(tmp_path / "model", tmp_path / "out", "--data", tmp_path / "data", "--int8").exit_code == 0
+    for folder in ("model", "out"):
+        loaded = load_model(tmp_path / folder)
+        for predictor in (loaded.servable, native_predictor(loaded.servable)):
+            if predictor is not None:  # the extension may be absent
+                np.testing.assert_array_equal(predictor.predict(data.test.documents, 1).ids[:, 0], best)
 
 
 @pytest.mark.parametrize("kind", ["edges", "game"])

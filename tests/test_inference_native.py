@@ -48,6 +48,9 @@ VOCABULARIES = {
     "words": Words().learn(CORPUS),
     "counts": Words(sublinear=False, normalise=False).learn(CORPUS),
     "pieces": WordPiece(vocabulary_size=200).learn(CORPUS),
+    "pairs": Words(longest=2).learn(CORPUS),
+    "runs": Words(longest=3, sublinear=False).learn(CORPUS),
+    "cut runs": Words(longest=4, max_features=60).learn(CORPUS),
 }
 WORDS = st.sampled_from([word for text in CORPUS for word in text.split()])
 CASED = WORDS | WORDS.map(str.upper) | WORDS.map(str.title)
@@ -148,6 +151,22 @@ def test_tokens_and_weights_are_those_of_the_vectoriser_to_the_bit(text, name):
     (ids, weights), (expected_ids, expected_weights) = native.transform_one(text), vectoriser.transform_one(text)
     np.testing.assert_array_equal(ids, expected_ids)
     np.testing.assert_array_equal(weights.view(np.int32), expected_weights.view(np.int32))
+
+
+FEW_WORDS = st.lists(st.sampled_from(["a", "b", "ab", "é", "?"]), max_size=10).map(" ".join)
+
+
+@given(st.lists(FEW_WORDS, min_size=1), FEW_WORDS, st.integers(2, 4), st.integers(1, 40), st.randoms())
+def test_runs_are_those_of_the_vectoriser_to_the_bit(corpus, text, longest, size, random):
+    learnt = Words(longest=longest, max_features=size).learn([*corpus, "a b"]).to_state()
+    random.shuffle(learnt["tokens"])  # ids need not ascend from words to runs
+    vectoriser = WordVectoriser.from_state(learnt)
+    native = native_predictor(reading(vectoriser))
+    for each in (text, " unknown ".join([text, "a b", text]), *corpus):
+        ids, weights = native.transform_one(each)
+        expected_ids, expected_weights = vectoriser.transform_one(each)
+        assert ids.tolist() == expected_ids.tolist()
+        np.testing.assert_array_equal(weights.view(np.int32), expected_weights.view(np.int32))
 
 
 def test_long_words_and_many_repeats():

@@ -23,11 +23,11 @@ def learnable(texts: list[str]) -> bool:
     return any(character.isalnum() or character == "_" for text in texts for character in text)
 
 
-@given(TEXTS.filter(learnable), st.lists(st.text("abc ", max_size=10)), st.booleans(), st.booleans())
-def test_words_equal_scikit_learn(texts, labels, sublinear, normalise):
-    ours = Words(sublinear=sublinear, normalise=normalise).learn(texts, labels)
-    norm = "l2" if normalise else None
-    theirs = TfidfVectorizer(token_pattern=r"\w+", sublinear_tf=sublinear, norm=norm, smooth_idf=True)
+@given(TEXTS.filter(learnable), st.lists(st.text("abc ", max_size=10)), st.integers(1, 4), st.booleans(), st.booleans())
+def test_words_and_runs_equal_scikit_learn(texts, labels, longest, sublinear, normalise):
+    ours = Words(longest=longest, sublinear=sublinear, normalise=normalise).learn(texts, labels)
+    weighting = {"sublinear_tf": sublinear, "norm": "l2" if normalise else None, "smooth_idf": True}
+    theirs = TfidfVectorizer(token_pattern=r"\w+", ngram_range=(1, longest), **weighting)
     theirs.fit(texts + labels)
     assert sorted(ours.tokens(range(ours.n_features))) == sorted(theirs.vocabulary_)
     columns = [theirs.vocabulary_[token] for token in ours.tokens(range(ours.n_features))]
@@ -35,12 +35,12 @@ def test_words_equal_scikit_learn(texts, labels, sublinear, normalise):
     np.testing.assert_allclose(ours.transform(texts).toarray(), expected, rtol=1e-6, atol=1e-6)
 
 
-@given(TEXTS, st.integers(2, 3))
-def test_min_count_counts_texts_as_scikit_learns_min_df(texts, min_count):
-    theirs = TfidfVectorizer(token_pattern=r"\w+", min_df=1)
+@given(TEXTS, st.integers(2, 3), st.integers(1, 3))
+def test_min_count_counts_texts_as_scikit_learns_min_df(texts, min_count, longest):
+    theirs = TfidfVectorizer(token_pattern=r"\w+", ngram_range=(1, longest))
     held = theirs.build_analyzer()
     kept = {w for text in texts for w in held(text) if sum(w in held(other) for other in texts) >= min_count}
-    settings = Words(min_count=min_count)
+    settings = Words(min_count=min_count, longest=longest)
     if not kept:
         with pytest.raises(DataError, match=f"at least {min_count} texts"):
             settings.learn(texts)
@@ -54,13 +54,35 @@ def test_the_vocabulary_cut_breaks_ties_by_name():
     assert vectoriser.tokens(range(3)) == ["d", "a", "b"]  # in 3, 2 and 1 texts; c and z lose the tie
 
 
+@given(TEXTS.filter(learnable), st.integers(2, 4), st.integers(1, 20))
+def test_the_cut_keeps_the_first_tokens_and_parts_no_run_from_its_words(texts, longest, size):
+    whole = Words(longest=longest).learn(texts).to_state()["tokens"]
+    kept = Words(longest=longest, max_features=size).learn(texts).to_state()["tokens"]
+    assert kept == whole[:size]
+    for i, token in enumerate(kept):
+        first, _, last = token.rpartition(" ")
+        assert not first or {first, last} <= set(kept[:i])
+
+
+def test_words_go_before_runs_of_the_same_count():
+    vectoriser = Words(longest=2, max_features=3).learn(["a b c", "b c"])
+    assert vectoriser.tokens(range(3)) == ["b", "c", "b c"]
+    assert Words(longest=2, max_features=4).learn(["a b c", "b c"]).tokens([3]) == ["a"]  # not "a b"
+
+
+def test_runs_end_where_the_longest_text_ends():
+    assert Words(longest=10**9).learn(["a b", "c"]).n_features == 4
+
+
 def test_a_word_once_seen_is_kept_only_of_few_texts():
     few, many = [f"both {i % 400}" for i in range(998)], [f"both {i % 400}" for i in range(999)]
     assert Words().learn([*few, "once"]).n_features == 402
     assert Words().learn([*many, "once"]).n_features == 401
 
 
-@pytest.mark.parametrize("settings", [Words(max_features=5), WordPiece(vocabulary_size=100), Sequences(unit="words")])
+@pytest.mark.parametrize(
+    "settings", [Words(longest=2, max_features=5), WordPiece(vocabulary_size=100), Sequences(unit="words")]
+)
 @given(data=st.data())
 def test_learning_does_not_depend_on_order_or_side(settings, data):
     texts = data.draw(TEXTS.filter(learnable))
@@ -122,6 +144,7 @@ def test_an_endless_word_and_lone_surrogates_do_not_stop_learning(settings):
 @pytest.mark.parametrize(
     "settings",
     [
+        Words(longest=0),
         Words(max_features=0),
         Words(min_count=0),
         WordPiece(vocabulary_size=99),

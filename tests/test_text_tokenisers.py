@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
-from xclearn.text.tokenisers import LONGEST_WORD, WordPieceTokeniser, WordTokeniser, words
+from xclearn.text.tokenisers import LONGEST_WORD, WordPieceTokeniser, WordTokeniser, runs, words
 
 PIECES = ["un", "##a", "##aff", "##able", "##ff", "a", "b", "##b", "ab", "##ba", "é", "##é", "_", "##_"]
 
@@ -24,6 +24,24 @@ def test_every_surrogate_separates_words():
 def test_unknown_words_give_no_id():
     tokeniser = WordTokeniser(["red", "blue"])
     assert tokeniser.encode_one("Blue, green, red; BLUE") == [1, 0, 1]
+
+
+def test_runs_are_of_neighbouring_words():
+    assert list(runs(["a", "b", "c"], 1)) == ["a", "b", "c"]
+    assert list(runs(["a", "b", "c"], 2)) == ["a b", "b c"]
+    assert list(runs(["a", "b", "c"], 4)) == []
+
+
+def test_a_known_run_is_a_token_beside_its_words():
+    tokeniser = WordTokeniser(["red", "apple", "red apple", "pie", "red apple pie"])
+    assert sorted(tokeniser.encode_one("RED, apple-pie")) == [0, 1, 2, 3, 4]
+    assert sorted(tokeniser.encode_one("red red apple red apple")) == [0, 0, 0, 1, 1, 2, 2]
+
+
+def test_no_run_goes_across_an_unknown_word_or_from_text_to_text():
+    tokeniser = WordTokeniser(["red", "apple", "red apple"])
+    assert tokeniser.encode_one("red unknown apple red") == [0, 1, 0]
+    assert tokeniser.encode(["red", "apple"])[0].tolist() == [0, 1]
 
 
 def test_pieces_are_the_longest_from_the_left():

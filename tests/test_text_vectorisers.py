@@ -29,7 +29,12 @@ CORPUS = [
     "naïve Äpfel größer 苹果 苹果",
     "",
 ] * 3
-BAGS = [Words().learn(CORPUS), Words(sublinear=False, normalise=False).learn(CORPUS), WordPiece().learn(CORPUS)]
+BAGS = [
+    Words().learn(CORPUS),
+    Words(sublinear=False, normalise=False).learn(CORPUS),
+    WordPiece().learn(CORPUS),
+    Words(longest=3).learn(CORPUS),
+]
 SEQUENCES = [Sequences(max_length=4).learn(CORPUS), Sequences(unit="words", max_length=4).learn(CORPUS)]
 FEATURES = [SparseVectoriser(3), DenseVectoriser(3)]
 
@@ -52,6 +57,14 @@ def test_words_by_hand():
     np.testing.assert_allclose(weights, np.array([apple, red]) / math.hypot(apple, red), rtol=1e-7)
     assert weights.dtype == np.float32
     assert vectoriser.tokens(ids) == ["apple", "red"]
+
+
+def test_runs_by_hand():
+    idf = np.array([1.0, 2.0, 3.0])
+    vectoriser = WordVectoriser(["apple", "red", "red apple"], Weighting(idf, False, False))
+    ids, weights = vectoriser.transform_one("Red apple, red APPLE: apple red")
+    assert vectoriser.tokens(ids) == ["apple", "red", "red apple"]
+    assert weights.tolist() == [3.0, 6.0, 6.0]
 
 
 @pytest.mark.parametrize("vectoriser", BAGS)
@@ -168,7 +181,7 @@ FOREIGN = st.none() | st.booleans() | st.integers(-2, 2) | st.floats() | st.text
 ARRAYS = st.sampled_from([np.ones(3), np.ones((2, 2)), np.array([1.0, np.nan]), np.arange(2), np.array(["a", "b"])])
 
 
-@pytest.mark.parametrize("vectoriser", [BAGS[0], BAGS[2], *SEQUENCES, *FEATURES])
+@pytest.mark.parametrize("vectoriser", [BAGS[0], *BAGS[2:], *SEQUENCES, *FEATURES])
 @given(data=st.data())
 def test_a_changed_state_loads_as_a_working_vectoriser_or_raises_our_error(vectoriser, data):
     state = vectoriser.to_state()
@@ -195,6 +208,11 @@ def test_a_changed_state_loads_as_a_working_vectoriser_or_raises_our_error(vecto
         ("words.v1", {"idf": np.array([1.0, np.inf, 1.0])}, "idf"),
         ("words.v1", {"tokens": ["a", "b", "a"]}, "vocabulary"),
         ("words.v1", {"tokens": []}, "vocabulary"),
+        ("words.v1", {"tokens": ["a", "b", "a c"]}, "got 'a c'"),
+        ("words.v1", {"tokens": ["a", "b", "c a"]}, "got 'c a'"),
+        ("words.v1", {"tokens": ["a", "b", "b a b"]}, "got 'b a b'"),
+        ("words.v1", {"tokens": ["a", "b", "a  b"]}, "got 'a  b'"),
+        ("words.v1", {"tokens": ["a", "b", " "]}, "got ' '"),
         ("words.v1", {"sublinear": 1}, "sublinear is of the wrong type"),
         ("word.v1", {}, "Did you mean 'words.v1'"),
         (["words.v1"], {}, "unknown kind"),

@@ -22,6 +22,11 @@ def test_rows_are_in_the_order_of_the_vocabulary_and_the_first_of_two_counts(tmp
     assert found.known.tolist() == [True, True, False]
 
 
+def test_a_run_of_words_is_unknown_to_a_text_file(tmp_path):
+    (tmp_path / "a.vec").write_text(LINES)
+    assert read_word_vectors(tmp_path / "a.vec", ["cat", "cat dog", "dog"]).known.tolist() == [True, False, True]
+
+
 def test_a_compressed_file_is_read_alike(tmp_path):
     (tmp_path / "a.vec.gz").write_bytes(gzip.compress(LINES.encode()))
     assert read_word_vectors(tmp_path / "a.vec.gz", TOKENS).known.sum() == 2

@@ -7,12 +7,14 @@ nothing about labels, models or files.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, final
 
 import numpy as np
+import scipy.sparse as sp
 
 from xclearn.config import Count, Range, check, kind_of
 from xclearn.errors import DataError
@@ -27,7 +29,7 @@ from xclearn.text.vectorisers import (
     WordVectoriser,
     token_counts,
 )
-from xclearn.text.weighting import Weighting, inverse_document_frequency
+from xclearn.text.weighting import Weighting, inverse_document_frequency, rows_of
 
 PieceCount = Annotated[int, Range(100)]  # fewer cannot even hold an alphabet
 
@@ -45,17 +47,22 @@ class TextSettings(ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Words(TextSettings):
-    """TF-IDF over whole words."""
+    """TF-IDF over whole words, and over runs of neighbouring words."""
 
-    max_features: Count | None = None  # words kept, those in most texts first; auto: all
-    min_count: Count | None = None  # a word must stand in this many texts; auto: 2, below 1,000 texts 1
-    sublinear: bool = True  # weigh a word by 1 + ln(count) instead of its count
+    longest: Count = 1  # words of a token at most: 2 also counts pairs of neighbouring words
+    max_features: Count | None = None  # tokens kept, those in most texts first; auto: all
+    min_count: Count | None = None  # a token must stand in this many texts; auto: 2, below 1,000 texts 1
+    sublinear: bool = True  # weigh a token by 1 + ln(count) instead of its count
     normalise: bool = True  # scale each text's weights to Euclidean length one
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
         texts = _training_texts(self, documents, label_texts)
         counts = _texts_with_word(texts)
-        tokens = _most_common(counts, self.min_count or _usual_min_count(texts), self.max_features)
+        min_count = self.min_count or _usual_min_count(texts)
+        tokens = _most_common(counts, min_count, self.max_features)
+        if self.longest > 1:
+            counts.update(_texts_with_run(texts, tokens, self.longest, min_count))
+            tokens = _most_common(counts, min_count, self.max_features)
         idf = inverse_document_frequency(np.array([counts[token] for token in tokens]), len(texts))
         return WordVectoriser(tokens, Weighting(idf, self.sublinear, self.normalise))
 
@@ -125,9 +132,45 @@ def _texts_with_word(texts: Sequence[str]) -> Counter[str]:
     return counts
 
 
+def _texts_with_run(texts: Sequence[str], known: list[str], longest: int, min_count: int) -> dict[str, int]:
+    """In how many texts each run of 2 to `longest` known words stands, where these are at least `min_count`.
+
+    A run is counted as a number: most stand in a single text, and as strings they would take most of the memory.
+    """
+    word_at, text_at = _word_ids(texts, known)
+    run_at, tokens = word_at, known
+    counts: dict[str, int] = {}
+    for length in range(2, longest + 1):
+        first, last = run_at[:-1], word_at[length - 1 :]
+        at = np.flatnonzero((first >= 0) & (last >= 0))
+        pairs, pair_at = np.unique(first[at] * len(known) + last[at], return_inverse=True)
+        present = sp.csr_matrix((np.ones(at.size, bool), (text_at[at], pair_at)), (len(texts), len(pairs)))
+        n_texts = present.getnnz(axis=0)  # a run that a text repeats is one entry
+        kept = n_texts >= min_count
+        tokens = [f"{tokens[pair // len(known)]} {known[pair % len(known)]}" for pair in pairs[kept].tolist()]
+        if not tokens:
+            break
+        counts.update(zip(tokens, n_texts[kept].tolist(), strict=True))
+        run_at = np.full(len(first), -1)
+        run_at[at] = np.where(kept, np.cumsum(kept) - 1, -1)[pair_at]
+    return counts
+
+
+def _word_ids(texts: Sequence[str], known: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The words of all texts in one row, −1 where unknown and after each text; and the text that each is of."""
+    id_of_word = {word: i for i, word in enumerate(known)}
+    ids, ends = array("q"), array("q", [0])
+    for text in texts:
+        ids.extend([id_of_word.get(word, -1) for word in words(text)])
+        ids.append(-1)
+        ends.append(len(ids))
+    return np.asarray(ids), rows_of(np.asarray(ends))
+
+
 def _most_common(counts: Counter[str], min_count: int, size: int | None) -> list[str]:
-    """Most common first, ties by name."""
-    kept = sorted((token for token, count in counts.items() if count >= min_count), key=lambda t: (-counts[t], t))
+    """Most common first, ties by length and name: what a run is made of stands before it, so no cut parts them."""
+    enough = [token for token, count in counts.items() if count >= min_count]
+    kept = sorted(enough, key=lambda token: (-counts[token], token.count(" "), token))
     if not kept:
         raise DataError(f"no word stands in at least {min_count} texts", todo="Give more texts.")
     return kept[:size]

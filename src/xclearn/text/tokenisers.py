@@ -1,4 +1,4 @@
-"""Text to token ids over a fixed vocabulary: whole words, or WordPiece.
+"""Text to token ids over a fixed vocabulary: whole words and runs of them, or WordPiece.
 
 A word is a run of `\\w` characters of the lower-cased text, so NUL bytes and lone surrogates only separate words. What
 the vocabulary does not know gives no id. Knows nothing about how a vocabulary is learnt or how tokens are weighted.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import final
 
@@ -24,6 +24,11 @@ _find_words = re.compile(r"\w+").findall
 def words(text: str) -> list[str]:
     """The lower-cased words of a text, in order."""
     return _find_words(text.lower())
+
+
+def runs(text_words: list[str], length: int) -> Iterator[str]:
+    """Every run of so many neighbouring words, joined by spaces."""
+    return map(" ".join, zip(*(text_words[start:] for start in range(length)), strict=False))
 
 
 class Tokeniser(ABC):
@@ -52,10 +57,22 @@ class Tokeniser(ABC):
 
 @final
 class WordTokeniser(Tokeniser):
-    """Each known word is a token."""
+    """Each known word is a token, and each known run of neighbouring words.
+
+    Of a run that is known, the run without its last word and that word are known too. So a look-up may go by their ids.
+    """
+
+    @cached_property
+    def _longest(self) -> int:
+        """Words of the longest run."""
+        return 1 + max(token.count(" ") for token in self.tokens)
 
     def encode_one(self, text: str) -> list[int]:
-        return [i for i in map(self._id_of_token.get, words(text)) if i is not None]
+        found = words(text)
+        ids = [i for i in map(self._id_of_token.get, found) if i is not None]
+        for length in range(2, min(self._longest, len(found)) + 1):
+            ids += [i for i in map(self._id_of_token.get, runs(found, length)) if i is not None]
+        return ids
 
 
 @final

@@ -115,7 +115,7 @@ class TfidfVectoriser(Vectoriser):
 
 @final
 class WordVectoriser(TfidfVectoriser):
-    """Bags of whole words."""
+    """Bags of whole words and of runs of them."""
 
     kind = "words.v1"
     _tokeniser_type = WordTokeniser
@@ -266,9 +266,14 @@ def _fields(where: str, state: Mapping[str, object], **types: type) -> tuple[Any
     return tuple(state[name] for name in types)
 
 
-def _check_tokens(where: str, tokens: list[object]) -> None:
-    if set(map(type, tokens)) != {str} or len(set(tokens)) != len(tokens):
+def _check_tokens(where: str, tokens: list[Any]) -> None:
+    if set(map(type, tokens)) != {str} or len(known := set(tokens)) != len(tokens):
         raise ModelError("the vocabulary is damaged", where=where, got=tokens[:5], allowed="texts, each once")
+    for run in (token for token in tokens if " " in token):
+        first, _, last = run.rpartition(" ")
+        if first not in known or last not in known:
+            allowed = "words, and runs of which the words and shorter runs are known"
+            raise ModelError("the vocabulary is damaged", where=where, got=run, allowed=allowed)
 
 
 def _check_count(where: str, name: str, value: int) -> None:

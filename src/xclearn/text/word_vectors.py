@@ -1,7 +1,8 @@
 """Vectors of tokens that somebody learnt elsewhere, read for the tokens of a vocabulary.
 
 Text files hold a token and its numbers a line, as word2vec, fastText and GloVe write them, with or without the header
-`count dimension`; a .npy file holds a row for each feature. Knows nothing about what the vectors are used for.
+`count dimension`; a .npy file holds a row for each feature. A run of words has no line of its own: to a text file it is
+unknown. Knows nothing about what the vectors are used for.
 """
 
 from __future__ import annotations

@@ -40,6 +40,11 @@ uint64_t hash_of(const char* bytes, size_t size) {
 
 uint64_t place_of(uint64_t hash) { return hash ^ (hash >> 29); }
 
+uint64_t place_of(int32_t first, int32_t last) {
+    const uint64_t pair = static_cast<uint64_t>(first) << 32 | static_cast<uint32_t>(last);
+    return (pair * 0x9E3779B97F4A7C15u) >> 32;
+}
+
 uint32_t tag_of(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
 
 // A word as UTF-8, and where each of its code points ends.
@@ -91,13 +96,21 @@ void add_pieces(const Vocabulary& vocabulary, const Word& word, std::vector<int3
     }
 }
 
-void add_word(const Vectoriser& vectoriser, const Word& word, std::vector<int32_t>& ids) {
+// `ending` holds the known runs of 1, 2, … words that end before this word, −1 where there is none.
+void add_word(const Vectoriser& vectoriser, const Word& word, std::vector<int32_t>& ending, std::vector<int32_t>& ids) {
     if (word.bytes.empty()) return;
     const char* bytes = word.bytes.data();
     const size_t size = word.bytes.size();
     const int32_t whole = vectoriser.vocabulary.find(hash_of(bytes, size), NO_MARK, bytes, size);
     if (whole >= 0) ids.push_back(whole);
     else if (vectoriser.pieces && word.ends.size() <= LONGEST_WORD) add_pieces(vectoriser.vocabulary, word, ids);
+    int32_t next = whole;
+    for (int32_t& run : ending) {
+        const int32_t longer = run >= 0 && whole >= 0 ? vectoriser.vocabulary.find_run(run, whole) : -1;
+        if (longer >= 0) ids.push_back(longer);
+        run = next;
+        next = longer;
+    }
 }
 
 bool is_ascii_word(uint32_t c) {
@@ -108,17 +121,18 @@ template <class Unit, class Accepts>
 void tokenise(const Vectoriser& vectoriser, const Unit* units, int64_t n, bool lower, const Accepts& is_word,
               std::vector<int32_t>& ids) {
     Word word;
+    std::vector<int32_t> ending(vectoriser.pieces ? 0 : vectoriser.vocabulary.longest_run() - 1, -1);
     for (int64_t i = 0; i < n; ++i) {
         uint32_t c = units[i];
         if (lower && c >= 'A' && c <= 'Z') c += 'a' - 'A';
         if (is_word(c)) {
             word.add(c);
         } else {
-            add_word(vectoriser, word, ids);
+            add_word(vectoriser, word, ending, ids);
             word.clear();
         }
     }
-    add_word(vectoriser, word, ids);
+    add_word(vectoriser, word, ending, ids);
 }
 
 std::vector<int32_t> token_ids(const Vectoriser& vectoriser, const Text& text, IsWord is_word) {
@@ -795,6 +809,38 @@ void Vocabulary::build() {
         while (slots_[place].id >= 0) place = (place + 1) & (n_slots - 1);
         slots_[place] = {tag_of(hash), id};
     }
+    build_runs();
+}
+
+void Vocabulary::build_runs() {
+    std::vector<Run> found;
+    for (int32_t id = 0; id < size(); ++id) {
+        const char* token = block_.data() + offsets_[id];
+        const char* end = block_.data() + offsets_[id + 1];
+        const char* last = end;
+        while (last > token && last[-1] != ' ') --last;
+        if (last == token) continue;
+        const auto part = [&](const char* from, const char* to) {
+            return find(hash_of(from, to - from), NO_MARK, from, to - from);
+        };
+        found.push_back({part(token, last - 1), part(last, end), id});
+        longest_run_ = std::max<int64_t>(longest_run_, 1 + std::count(token, end, ' '));
+    }
+    size_t n_slots = 16;
+    while (n_slots < 2 * found.size()) n_slots *= 2;
+    runs_.assign(n_slots, {-1, -1, -1});
+    for (const Run& run : found) {
+        uint64_t place = place_of(run.first, run.last) & (n_slots - 1);
+        while (runs_[place].id >= 0) place = (place + 1) & (n_slots - 1);
+        runs_[place] = run;
+    }
+}
+
+int32_t Vocabulary::find_run(int32_t first, int32_t last) const {
+    const uint64_t mask = runs_.size() - 1;
+    for (uint64_t place = place_of(first, last) & mask; runs_[place].id >= 0; place = (place + 1) & mask)
+        if (runs_[place].first == first && runs_[place].last == last) return runs_[place].id;
+    return -1;
 }
 
 int32_t Vocabulary::find(uint64_t hash, const std::string& mark, const char* word, size_t size) const {

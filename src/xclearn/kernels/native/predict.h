@@ -16,7 +16,7 @@ struct Text {
 
 using IsWord = bool (*)(uint32_t);  // whether a code point belongs to a word
 
-// Token -> id: an open hash table over one block of UTF-8.
+// Token -> id: an open hash table over one block of UTF-8. A token with spaces is a run of words.
 class Vocabulary {
   public:
     void add(const char* token, size_t size);  // ids count up from 0
@@ -25,16 +25,25 @@ class Vocabulary {
     int64_t longest() const { return longest_; }  // code points of the longest token
     // The id of mark + word, given its hash; −1 when unknown.
     int32_t find(uint64_t hash, const std::string& mark, const char* word, size_t size) const;
+    int64_t longest_run() const { return longest_run_; }  // words of the longest run
+    // The id of a run, by those of the run without its last word and of that word; −1 when unknown.
+    int32_t find_run(int32_t first, int32_t last) const;
 
   private:
+    void build_runs();
+
     struct Slot {
         uint32_t tag;
         int32_t id;
     };
+    struct Run {
+        int32_t first, last, id;
+    };
     std::string block_;
     std::vector<int64_t> offsets_{0};
     std::vector<Slot> slots_;
-    int64_t longest_ = 0;
+    std::vector<Run> runs_;  // another open hash table
+    int64_t longest_ = 0, longest_run_ = 1;
 };
 
 // Text -> TF-IDF weights of its tokens.
