@@ -98,6 +98,9 @@ def test_native_and_torch_find_the_same_paths(seed):
     index = random_index(seed)
     if seed % 2:
         index.edges = None  # fixed edges: all scores of a cluster are ties
+    if seed % 4 == 3:
+        index = index_of([[7, 0, 3, 1], [4, 9, -1, 2], [14, 5, 8, 6], [10, 13, 12, 11]], None, 15)  # a partition
+    assert index.one_path == (seed % 4 == 3)
     x = torch.randn(9, 4, generator=torch.Generator().manual_seed(seed))
     positives = gathered([[seed, 3 + seed % 2], [], [14], *[[]] * 6]) if seed % 3 else None
     with torch.no_grad():

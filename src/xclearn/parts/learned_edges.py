@@ -61,6 +61,8 @@ class LabelIndex(nn.Module):
         self.register_buffer("labels", labels)  # (C, E) int64, −1 where there is none
         self.edges = None if edges is None else nn.Parameter(edges)  # (C, E); None: fixed
         self.n_labels, self.cluster_scale, self.edge_scale = n_labels, cluster_scale, edge_scale
+        led_to = labels[labels >= 0]
+        self.one_path = len(led_to.unique()) == len(led_to)  # no label is in two clusters
 
     def chances(self, x: torch.Tensor) -> torch.Tensor:
         """log of the chance of each cluster (n, C), before it is cut at one: by this they are ranked."""
@@ -172,10 +174,10 @@ class LabelIndex(nn.Module):
         owner, cluster = pair // n_clusters, pair % n_clusters
         keys = owner * self.n_labels + self.labels[cluster, slot]
         scores = chances[owner, cluster].clamp(max=0) + strengths[cluster, slot]
-        found, chosen = _best_of_equals(keys, scores)
+        found, chosen = keys.sort() if self.one_path else _best_of_equals(keys, scores)
         target = torch.zeros(len(found), dtype=torch.bool, device=found.device)
         if positives is not None:
-            target = torch.isin(found, positives.owner * self.n_labels + positives.columns)
+            target = _among(found, positives.owner * self.n_labels + positives.columns)
         kept = _best_of_each(found // self.n_labels, scores[chosen].masked_fill(target, torch.inf), size, n)
         found, chosen = found[kept], chosen[kept]
         return Paths(found // self.n_labels, found % self.n_labels, cluster[chosen], slot[chosen], target[kept])
@@ -204,8 +206,10 @@ class PairClassifier(nn.Module):
 
     def forward(self, x: torch.Tensor, owner: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         """Of each pair (m,), from vectors (n, D)."""
+        if not self.sparse:
+            return pair_scores(x, self.weight, owner, label) + self.bias[label, 0] + self.prior
         labels, column = label.unique(return_inverse=True)
-        weight, bias = (F.embedding(labels, values, sparse=self.sparse) for values in (self.weight, self.bias))
+        weight, bias = (F.embedding(labels, values, sparse=True) for values in (self.weight, self.bias))
         return pair_scores(x, weight, owner, column) + bias[column, 0] + self.prior
 
     def served(self, vector: str) -> components.Classifier:
@@ -285,6 +289,15 @@ def random_edges(shape: tuple[int, int], n_labels: int, seed: int) -> np.ndarray
 def _starts(owner: torch.Tensor, n: int) -> np.ndarray:
     """Where the entries of each of n owners (ascending) start (n + 1,)."""
     return np.searchsorted(owner.numpy(), np.arange(n + 1))
+
+
+def _among(keys: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Whether each key is one of `wanted`, which are few: several times as fast as `torch.isin` on a GPU."""
+    if not len(wanted):
+        return torch.zeros(len(keys), dtype=torch.bool, device=keys.device)
+    wanted = wanted.sort().values
+    place = torch.searchsorted(wanted, keys).clamp(max=len(wanted) - 1)
+    return wanted[place] == keys
 
 
 def _best_of_equals(keys: torch.Tensor, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
