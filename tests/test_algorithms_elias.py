@@ -163,3 +163,18 @@ def test_a_transformer_takes_the_place_of_the_bag(name, tmp_path):
     fitted = config.build(algorithms.find(name), settings, name).fit(data, device="cpu")
     assert isinstance(fitted.model.servable.encoders["document"], Transformer)
     assert relevant_first(data, fitted.predict(data.split("test").documents, 1).ids) > 0.7
+
+
+@pytest.mark.parametrize("cluster_text", [False, True])
+def test_label_texts_count_in_the_clustering_if_asked_for(cluster_text):
+    """No two labels share a word of their documents; their texts are of two kinds."""
+    texts = [f"own{i // 4}" for i in range(64)]
+    relevance = sp.csr_matrix(np.repeat(np.eye(16, dtype=np.float32), 4, axis=0))
+    split = Split(texts, relevance)
+    data = Dataset("two kinds", split, LabelSet(list("abcdefghijklmnop"), ["even", "odd"] * 8), split)
+    settings = {"training": "partition", "first_epochs": 1, "n_clusters": 2, "beam": 2, "shortlist_size": 16}
+    fitted = elias(**settings, cluster_text=cluster_text).fit(data, device="cpu")
+    stage = fitted.model.servable.candidates
+    assert isinstance(stage, LearnedEdges)
+    kinds = [set(cluster[cluster >= 0] % 2) for cluster in stage.labels]
+    assert all(len(kind) == 1 for kind in kinds) == cluster_text

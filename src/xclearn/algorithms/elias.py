@@ -9,7 +9,8 @@ What differs from the authors' code: the encoder is a bag of tokens unless a tra
 at zero with a prior instead of uniformly, go on into stage 2 unless `restart_labels`, and are trained by SGD unless
 `label_optimiser = "adam"`; losses are summed over labels unless `reduction = "mean"`; every parent of a relevant label
 is explored unless `most_clusters` is set, and relevant labels that a path leads to are never cut from the shortlist;
-the cluster that a label is matched with most keeps an edge to it; one re-clustering only if `recluster_after`.
+the cluster that a label is matched with most keeps an edge to it; one re-clustering only if `recluster_after`; label
+texts can count in the clustering (`cluster_text`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch.nn import functional as F
 
@@ -75,6 +77,7 @@ class Elias(Algorithm):
     first: Phase = field(default_factory=Phase)  # how stage 1 is trained
     second: Phase = field(default_factory=Phase)  # how stage 2 is trained
     n_clusters: Count | None = None  # a power of two
+    cluster_text: bool = False  # labels are clustered by their own texts too, where they have any
     beam: Count | None = None  # clusters explored for a document
     edges_per_cluster: Count | None = None  # labels that a cluster may lead to
     shortlist_size: Count | None = None  # labels scored for a document
@@ -204,7 +207,7 @@ class Elias(Algorithm):
         def cluster() -> np.ndarray:
             vectors = self._bag_vectors(stages.relevance, data, run)
             learnt = [] if before is None else [stages.label_vectors(before)]
-            return cluster_rows(torch.cat([vectors, *learnt], dim=1), n_clusters, seed)
+            return cluster_rows(torch.cat([*vectors, *learnt], dim=1), n_clusters, seed)
 
         clusters = run.keep(f"clusters-{member}", "by bag" if before is None else "learnt", cluster)
         labels = padded_rows(membership(clusters, n_clusters))
@@ -251,11 +254,17 @@ class Elias(Algorithm):
         classifier = PairClassifier(n_labels, encoder.dim, prior, sparse=run.device.type == "cpu")
         return IndexedNetwork(encoder, index, classifier).to(run.device)
 
-    def _bag_vectors(self, relevance: SparseRows, data: Prepared, run: Run) -> torch.Tensor:
-        """A random projection of the sum of each label's documents' bags, scaled to length one (L, D)."""
-        bags = SparseRows.of(bag_encoder(data.vectoriser, data.features).encode(data.features), run.device)
-        table = random_table(bags.n_columns, number(self.embedding_dim), run.generator("projection")).to(run.device)
-        return F.normalize(label_vectors(table.detach(), bags, relevance), dim=1)
+    def _bag_vectors(self, relevance: SparseRows, data: Prepared, run: Run) -> list[torch.Tensor]:
+        """Random projections of each label's summed documents' bags and of its text's, of length one (L, D)."""
+        encoder = bag_encoder(data.vectoriser, data.features)
+        bags = SparseRows.of(encoder.encode(data.features), run.device)
+        dim, generator = number(self.embedding_dim), run.generator("projection")
+        table = random_table(bags.n_columns, dim, generator).to(run.device).detach()
+        found = [label_vectors(table, bags, relevance)]
+        if self.cluster_text and data.label_features is not None:
+            texts = SparseRows.of(encoder.encode(data.label_features), run.device)
+            found.append(label_vectors(table, texts, SparseRows.of(sp.identity(len(texts), format="csr"), run.device)))
+        return [F.normalize(vectors, dim=1) for vectors in found]
 
     def _served_member(self, data: Prepared, network: IndexedNetwork) -> Servable:
         index = network.index.served("document", number(self.beam), number(self.shortlist_size))

@@ -52,7 +52,7 @@ from xclearn.training.scoring import best_fusion_weight, mixed_with
 from xclearn.training.stage import Stage, Stopping
 
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0)  # to choose from
-_MANY_LABELS = 20_000  # from which on the encoder is trained more slowly
+_MANY_LABELS = 20_000  # above which the encoder is trained more slowly, for longer, in larger batches
 
 
 @final
@@ -67,7 +67,7 @@ class Lightdxml(Algorithm):
     word_vectors: str | None = None  # file of token vectors to start from; auto: random ones
     dropout: Share | None = None  # after each ReLU
     batch_size: Count | None = None  # documents per step
-    model_epochs: Count = 20  # passes over train of encoder and classifiers, all cycles together
+    model_epochs: Count | None = None  # passes over train of encoder and classifiers, all cycles together
     model_lr: Rate | None = None  # peak learning rate of the encoder (Adam)
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # of label rows; adam is the authors' choice
     label_lr: Rate | None = None  # peak learning rate of label rows; auto: 0.1 for sgd, model_lr for adam
@@ -94,16 +94,17 @@ class Lightdxml(Algorithm):
     stopping: Stopping | None = None  # end on a held-out metric, keep the best cycle, and choose fusion_weight by it
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
-        gpu = device == "cuda"
-        dim = self.embedding_dim or usual_dim(size.n_labels, device)
+        gpu, few = device == "cuda", size.n_labels <= _MANY_LABELS
+        dim, epochs = self.embedding_dim or usual_dim(size.n_labels, device), self.model_epochs or (10 if few else 20)
         negatives = self.negatives or ("all" if gpu or size.n_labels <= 4_000 else "nearest")
         return {
             "embedding_dim": dim,
             "dropout": 0.5 if gpu else 0.3,
-            "model_lr": 0.01 if size.n_labels <= _MANY_LABELS else 0.003,
-            "batch_size": min(1024 if gpu else 256, max(16, size.n_documents // 50)),
+            "model_epochs": epochs,
+            "model_lr": (0.005 if gpu else 0.01) if few else 0.003,
+            "batch_size": min(1024 if gpu and not few else 256, max(16, size.n_documents // 50)),
             "negatives": negatives,
-            "refresh_every": math.ceil(self.model_epochs / 3),
+            "refresh_every": math.ceil(epochs / 3),
             "label_encoder_dim": 2 * dim,
             "fusion_weight": None if self.stopping else 0.75 if negatives == "all" else 0.5,
         }
@@ -121,7 +122,7 @@ class Lightdxml(Algorithm):
             epochs=self.label_epochs * placing,
             path=f"{size.n_relevant:,} pairs of a document and its label",
         )
-        stages = [labels, self._cost("model", listed, self.model_epochs, size, device)]
+        stages = [labels, self._cost("model", listed, number(self.model_epochs), size, device)]
         if self.reranker_epochs:
             first = min(size.n_labels, self.reranker_size)
             stages.append(self._cost("re-ranker", first, self.reranker_epochs, size, device))
@@ -144,7 +145,7 @@ class Lightdxml(Algorithm):
         self._labels = SparseRows.of(data.relevance, run.device)
         if missing := data.size.n_labels - len(np.unique(data.relevance.indices)):
             run.note(labels_without_documents=missing)  # without a mean they lie nowhere and are never found
-        rows, epochs, lr = self._row_stages(run.device.type), self.model_epochs, number(self.model_lr)
+        rows, epochs, lr = self._row_stages(run.device.type), number(self.model_epochs), number(self.model_lr)
         encoder, classifier = self._encoder(data, run), rows.classifier(data.size.n_labels, lr, ROW_LR)
         self.encoders_, self.classifiers_ = {"document": encoder}, {"document": classifier}
         hidden, relu = number(self.label_encoder_dim), self.label_encoder_relu
@@ -195,7 +196,7 @@ class Lightdxml(Algorithm):
 
     def _cycles(self) -> list[tuple[int, int]]:
         """First epoch and end of each cycle; where nothing is listed, one is all."""
-        epochs, every = self.model_epochs, number(self.refresh_every)
+        epochs, every = number(self.model_epochs), number(self.refresh_every)
         if every > epochs:
             allowed = f"up to model_epochs = {epochs}"
             raise ConfigError("a cycle is longer than training", where="refresh_every", got=every, allowed=allowed)
