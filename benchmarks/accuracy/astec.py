@@ -46,9 +46,10 @@ TABLES: list[Row] = [
         ("6d", name, f"astec negatives={name} {_ONLY}")
         for name in ("uniform", "unigram", "centroids", "documents", "both", "cluster", "tree", "hash", "all")
     ),
+    ("transfer", "spectral", f"astec {_ONLY}"),
     *(
         ("transfer", name, f"astec transfer={name} {_ONLY}")
-        for name in ("spectral", "capped", "free", "fully_connected", "fine_tune")
+        for name in ("capped", "free", "fully_connected", "fine_tune")
     ),
     ("re-ranker", "without", f"astec {_ONLY}"),
     ("re-ranker", "with", "astec"),
