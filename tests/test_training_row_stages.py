@@ -96,19 +96,20 @@ def test_a_re_ranker_is_trained_on_the_labels_that_come_first(listed):
     lists = torch.from_numpy(np.random.default_rng(0).permuted(np.tile(np.arange(L), (N, 1)), axis=1)[:, :9])
     first = task(nn.Identity(), Negatives(shortlist=lists.int() if listed else None))
     encoder, run = bag(), Run(CPU, 0, Checkpoint(None), lambda _: None)
-    made = reranker_task("first", first, encoder, first.classifier, first.documents, 4, run)
+    made = reranker_task("first", first, encoder, first.classifier, first.documents, (4, 3), run)
     rows = first.classifier.weight
     logits = (first.documents.values @ rows[:, :DIM].T + rows[:, DIM]).numpy()
     among = lists.numpy() if listed else np.tile(np.arange(L), (N, 1))
     order = np.argsort(-np.take_along_axis(logits, among, axis=1), axis=1)[:, :4]
     assert (made.negatives.shortlist.numpy() == np.take_along_axis(among, order, axis=1)).all()
+    assert made.negatives.drawn == 3
     assert made.encoder is encoder
 
 
 def test_a_re_ranker_of_more_labels_than_there_are_is_trained_on_all():
     first = task(nn.Identity())
     run = Run(CPU, 0, Checkpoint(None), lambda _: None)
-    made = reranker_task("first", first, bag(), first.classifier, first.documents, 10 * L, run)
+    made = reranker_task("first", first, bag(), first.classifier, first.documents, (10 * L, 0), run)
     assert (np.sort(made.negatives.shortlist.numpy(), axis=1) == np.arange(L)).all()
 
 

@@ -106,6 +106,7 @@ class Astec(Algorithm):
     reranker_epochs: Number | None = None  # passes over train of the re-ranker; 0 leaves it out
     reranker_lr: Rate = 0.003  # peak learning rate of the re-ranker (Adam)
     reranker_size: Count = 100  # labels that the re-ranker is trained on for each document
+    reranker_random: Number = 50  # random labels beside them; without any it misjudges what is found below them
     reranker_weight: Share = 0.5  # of the re-ranker's logit beside the classifier's
     fusion: Literal["plain", "row_max"] = "plain"  # whether scores are divided by the largest of their row
     fusion_weight: Share | None = None  # of classifiers beside the similarity to label centres
@@ -118,7 +119,7 @@ class Astec(Algorithm):
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu = device == "cuda"
-        scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
+        scale = max(1, min(8, 5_000 // size.n_documents))  # very small sets need more passes for as many steps
         few = {"selection": math.ceil(size.n_labels / 5), "projection": min(256, size.n_labels)}
         clusters = 2 ** min(16, max(0, math.floor(math.log2(size.n_labels / 2))))
         negatives = self.negatives or ("all" if gpu or size.n_labels <= 4_000 else "both")
@@ -138,11 +139,12 @@ class Astec(Algorithm):
 
     def _plan(self, size: Size, device: str) -> Plan:
         outputs, listed, n_labels = number(self.n_clusters), self.shortlist_size + self.n_random, size.n_labels
+        first = self.reranker_size + self.reranker_random
         against = {"all": n_labels, "uniform": self.n_drawn, "unigram": self.n_drawn}.get(str(self.negatives), listed)
         stages = [
             ("surrogate", outputs, self._drawn(outputs, device) or outputs, self.surrogate_epochs),
             ("extreme", n_labels, min(n_labels, against), self.extreme_epochs),
-            ("re-ranker", n_labels, min(n_labels, self.reranker_size), self.reranker_epochs),
+            ("re-ranker", n_labels, min(n_labels, first), self.reranker_epochs),
         ]
         left_out = {"surrogate": self.surrogate in ("none", "word_vectors"), "re-ranker": not self.reranker_epochs}
         costs = [self._cost(*stage, size, device) for stage in stages if not left_out.get(stage[0])] * self.n_members
@@ -255,7 +257,8 @@ class Astec(Algorithm):
         if self.reranker_epochs:
             fresh = self._with_block(deepcopy(base), run)
             classifier = self._rows.classifier(data.size.n_labels, self.reranker_lr, _RERANKER_LR, self.loss)
-            ranker = reranker_task(f"first-{member}", task, fresh, classifier, self._documents, self.reranker_size, run)
+            sizes = self.reranker_size, self.reranker_random
+            ranker = reranker_task(f"first-{member}", task, fresh, classifier, self._documents, sizes, run)
             yield self._rows.stage(f"re-ranker-{member}", ranker, self.reranker_lr, self.reranker_epochs)
             encoders["re-ranker"] = fresh.served()
             scorers.append(classifier.served("re-ranker"))

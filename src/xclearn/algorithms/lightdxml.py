@@ -86,6 +86,7 @@ class Lightdxml(Algorithm):
     reranker_epochs: Number = 0  # passes over train of a re-ranker like Astec's; 0 leaves it out
     reranker_lr: Rate = 0.003  # peak learning rate of the re-ranker (Adam)
     reranker_size: Count = 100  # labels that the re-ranker is trained on for each document
+    reranker_random: Number = 50  # random labels beside them; without any it misjudges what is found below them
     reranker_weight: Share = 0.5  # of the re-ranker's logit beside the classifier's
     fusion: Literal["plain", "row_max"] = "plain"  # whether scores are divided by the largest of their row
     fusion_weight: Share | None = None  # of classifiers beside the similarity to label embeddings
@@ -124,7 +125,7 @@ class Lightdxml(Algorithm):
         )
         stages = [labels, self._cost("model", listed, number(self.model_epochs), size, device)]
         if self.reranker_epochs:
-            first = min(size.n_labels, self.reranker_size)
+            first = min(size.n_labels, self.reranker_size + self.reranker_random)
             stages.append(self._cost("re-ranker", first, self.reranker_epochs, size, device))
         held = 4 * dim * (size.n_documents + size.n_labels)  # vectors of documents, places of labels
         lists = 4 * size.n_documents * min(size.n_labels, self.shortlist_size) * self._nearest
@@ -167,7 +168,8 @@ class Lightdxml(Algorithm):
         if self.reranker_epochs:
             fresh, classifier = deepcopy(encoder), rows.classifier(data.size.n_labels, lr, ROW_LR)
             self.encoders_["re-ranker"], self.classifiers_["re-ranker"] = fresh, classifier
-            ranker = reranker_task("first", task, fresh, classifier, self._documents, self.reranker_size, run)
+            sizes = self.reranker_size, self.reranker_random
+            ranker = reranker_task("first", task, fresh, classifier, self._documents, sizes, run)
             yield rows.stage("re-ranker", ranker, self.reranker_lr, self.reranker_epochs)
         if self.fusion_weight is None:
             self.fusion_weight = best_fusion_weight(data, self.stopping, self._servable(data), _FUSION_WEIGHTS)

@@ -118,13 +118,17 @@ def reranker_task(
     encoder: DocumentEncoder,
     classifier: RowClassifier,
     documents: FeatureRows,
-    size: int,
+    sizes: tuple[int, int],
     run: Run,
 ) -> RowTask:
-    """A network of its own, to be trained on the `size` labels that a trained one ranks first; kept under a name."""
-    size = min(size, task.positives.n_columns)
+    """A network of its own, to be trained on the labels that a trained one ranks first; kept under a name.
+
+    So many of these, and so many random ones: it will be asked about all that are found, and must not think well of
+    labels that it never saw.
+    """
+    size, drawn = min(sizes[0], task.positives.n_columns), sizes[1]
     kept = run.keep(name, "", lambda: task.best_of(task.negatives.shortlist, size).cpu().numpy())
-    first = Negatives(shortlist=torch.from_numpy(kept).to(run.device))
+    first = Negatives(shortlist=torch.from_numpy(kept).to(run.device), drawn=drawn)
     return RowTask(encoder, classifier, documents, task.positives, first)
 
 
