@@ -1,10 +1,13 @@
 """The choices that the ECLARE paper compares: Table 4 (GAME on others), Table 5 (variants), Table 7 (clusterings).
 
+Also what the graph knows of unseen documents ("neighbours"): how often a relevant label's neighbours are relevant too.
+
     python -m benchmarks.accuracy.eclare --data wordnet-related --seeds 0 1 2
     python -m benchmarks.accuracy.eclare --data debian-related --tables 7 --seeds 0
     python -m benchmarks.accuracy.eclare --data debian-related --tables 5 --split hold_out --set surrogate_epochs=2
 
-Rows go to results/eclare.csv (tables 4 and 5) and results/clusterings.csv (table 7), one a seed.
+Rows go to results/eclare.csv (tables 4 and 5), results/clusterings.csv (table 7) and results/graph_neighbours.csv, one
+a seed.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from benchmarks.accuracy.run import asked_for, held_out, settings_for, table_arguments
 from benchmarks.record import record
 
 from xclearn import algorithms, config
-from xclearn.data import Dataset, load_dataset
+from xclearn.data import Dataset, hold_out, load_dataset
 from xclearn.inference import evaluate
 from xclearn.labels.clustering import cluster_labels, label_centroids
 from xclearn.labels.graph import LabelGraph
@@ -28,12 +32,17 @@ from xclearn.metrics import mutual_information_loss
 from xclearn.metrics.report import Report
 from xclearn.metrics.significance import paired_test
 from xclearn.text import Words, vectoriser_for
+from xclearn.training.checkpoint import Checkpoint
+from xclearn.training.prepare import prepare
+from xclearn.training.run import Run
+from xclearn.training.trial import parted
 
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10")
 TESTED = ("P@1", "P@5", "PSP@1", "PSP@5", "R@10")
 _WITH = "order=1 game=0.25"  # the graph in use, whatever a hold-out would choose
 _PAPER = "ranker=shortlist combine=attention least_cosine=0.0 order=1 game=0.5 freeze_tokens=true restart_blocks=true"
 _NO_GRAPH = "smooth_centroids=false head_clusters=false refinement=text cluster_game=0.0 negatives=clusters game=0.0"
+_NEIGHBOURS = 10  # of a label, those that count
 _GAME = ("label_tree", "decaf", "astec")
 Row = tuple[str, str, str]  # table, name, "algorithm setting=value …"
 
@@ -71,7 +80,7 @@ TABLES: list[Row] = [
 
 
 def main() -> None:
-    arguments = table_arguments(__doc__, [*(row[0] for row in TABLES), "7"]).parse_args()
+    arguments = table_arguments(__doc__, [*(row[0] for row in TABLES), "7", "neighbours"]).parse_args()
     data = load_dataset(arguments.data)
     data = held_out(data) if arguments.split == "hold_out" else data
     decaf: dict[int, Report] = {}  # by seed, to test the rows after it against
@@ -82,9 +91,11 @@ def main() -> None:
                 if row[1] == "DECAF":
                     decaf[seed] = found
                 print(f"{row[1]:32} " + " ".join(f"{found.values[name]:6.2f}" for name in SHOWN), flush=True)
-    if asked_for(arguments, "7", ""):
-        for seed in arguments.seeds:
+    for seed in arguments.seeds:
+        if asked_for(arguments, "7", ""):
             clusterings(data, arguments, seed)
+        if asked_for(arguments, "neighbours", ""):
+            neighbourhoods(data, arguments, seed)
 
 
 def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int, decaf: Report | None) -> Report:
@@ -131,6 +142,31 @@ def clusterings(data: Dataset, arguments: argparse.Namespace, seed: int) -> None
             row = {"data": data.name, "clustering": name, "n_clusters": n_clusters, "seed": seed, "loss_percent": loss}
             record("clusterings", row, Path(arguments.folder))
             print(f"{n_clusters:8} {name:28} {loss:6.2f}", flush=True)
+
+
+def neighbourhoods(data: Dataset, arguments: argparse.Namespace, seed: int) -> None:
+    """What the graph of the remaining documents says about those held out one by one, in groups, and about test."""
+    run = Run(torch.device("cpu"), seed, Checkpoint(None), lambda _: None)
+    alone, parts = hold_out(data, seed=seed), parted(prepare(data, Words(), None, seed), run)
+    assert parts.held_out is not None
+    splits = {
+        "text by text": (alone[0].relevance, alone[1].relevance),
+        "in groups": (parts.relevance, parts.held_out.relevance),
+        "test": (data.train.relevance, data.split("test").relevance),
+    }
+    for name, (seen, asked) in splits.items():
+        graph = LabelGraph(edges=_NEIGHBOURS).build(seen, data.labels.names, seed)
+        graph.setdiag(0)
+        graph.eliminate_zeros()
+        graph.data[:], wanted = 1, sp.csr_matrix(asked, dtype=np.float32)
+        led_to = sp.csr_matrix((wanted @ graph).multiply(wanted))  # (n, L) relevant neighbours of each relevant label
+        several = np.asarray(wanted.sum(axis=1)).ravel() > 1
+        right = 100 * led_to.sum() / (wanted @ graph).sum()
+        reached = 100 * led_to[several].count_nonzero() / wanted[several].sum()
+        row = {"data": data.name, "documents": name, "neighbours": _NEIGHBOURS, "seed": seed}
+        row |= {"relevant_percent": round(right, 3), "reached_percent": round(reached, 3)}
+        record("graph_neighbours", row, Path(arguments.folder))
+        print(f"{name:14} {right:6.2f} % of neighbours are relevant, {reached:6.2f} % of labels are one", flush=True)
 
 
 if __name__ == "__main__":
