@@ -1,6 +1,7 @@
 """LightDXML beside Astec as in Tables II and IV of its paper, and its sweeps: mix, shortlist, epochs, cycle, re-ranker.
 
-    python -m benchmarks.accuracy.lightdxml --data eurlex57k-titles --seeds 0 1 2 --plot lightdxml.svg
+    python -m benchmarks.accuracy.lightdxml --data eurlex57k-titles --seeds 0 1 2
+    python -m benchmarks.accuracy.lightdxml --data eurlex57k-titles --plot lightdxml.svg
     python -m benchmarks.accuracy.lightdxml --data bibtex --tables II shortlist --set negatives=nearest
 
 Rows go to results/lightdxml.csv, one a seed: accuracy, seconds of training and of each module, bytes of the model's
@@ -56,9 +57,11 @@ TABLES: list[Row] = [
 def main() -> None:
     arguments = _arguments()
     data = load_dataset(arguments.data)
+    if arguments.plot:
+        plot("lightdxml", arguments, data.name)
+        return
     data = held_out(data) if arguments.split == "hold_out" else data
     trained: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    summaries = []
     for table, name, line in TABLES:
         if not asked_for(arguments, table, name):
             continue
@@ -76,9 +79,6 @@ def main() -> None:
             shown = "  ".join(f"{column} {interval([each[column] for each in values])}" for column in SHOWN)
             costs = f"{values[0]['train_s']} s, {values[0]['bytes']:,} bytes, {values[0]['predict_ms']} ms"
             print(f"{table:14} {said:26} {shown}  {costs}", flush=True)
-            summaries.append((table, said, [each["P@1"] for each in values]))
-    if arguments.plot:
-        plot(summaries, Path(arguments.plot), data.name)
 
 
 def run(data: Dataset, arguments: argparse.Namespace, line: str, seed: int) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ def mixed(algorithm: Algorithm, data: Dataset, weight: float) -> dict[str, Any]:
 
 def _arguments() -> argparse.Namespace:
     parser = table_arguments(__doc__, [row[0] for row in TABLES])
-    parser.add_argument("--plot", default="", help="a picture of P@1")
+    parser.add_argument("--plot", default="", help="draw the recorded P@1 to this file; train nothing")
     return parser.parse_args()
 
 
