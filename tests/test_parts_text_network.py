@@ -6,7 +6,7 @@ import scipy.sparse as sp
 import torch
 
 from xclearn.parts.rows import SparseRows
-from xclearn.parts.text_network import EmbeddingBlock, OutputTexts, TextNetwork
+from xclearn.parts.text_network import EmbeddingBlock, OutputTexts, TextNetwork, first_refinement, texts_over_graph
 
 V, D, OUTPUTS = 30, 6, 20
 CPU = torch.device("cpu")
@@ -154,3 +154,24 @@ def test_a_labels_own_text_starts_nearly_whole_beside_convolved_ones_and_half_be
         made = network(convolved=convolved(), refinement=free, spectral=False)
         own = torch.from_numpy(texts().toarray()) @ made.table
         assert torch.allclose(made.weighted_parts()[0], share * (0.5 * own.relu() + 0.5 * own), atol=1e-6)
+
+
+def test_texts_over_a_graph_and_where_refinements_start_by_hand():
+    features = sp.csr_matrix(np.array([[1, 0, 0], [0, 2, 0]], dtype=np.float32))  # two outputs, three tokens
+    graph = sp.csr_matrix(np.array([[0, 1], [0.5, 0.5]], dtype=np.float32))
+    table = torch.tensor([[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]])
+    found = [first_refinement(each, table) for each in texts_over_graph(features, graph, 2, torch.device("cpu"))]
+    assert found[0].tolist() == [[1, 2], [6, 8]]
+    assert found[1].tolist() == [[6, 8], [3.5, 5]]
+    assert found[2].tolist() == [[3.5, 5], [4.75, 6.5]]
+
+
+def test_a_random_start_has_the_spread_of_the_text_and_nothing_else_of_it():
+    table = 3 * torch.randn(V, 64, generator=torch.Generator().manual_seed(0))
+    own = OutputTexts(SparseRows.of(texts(), CPU))
+    start, drawn, again = (
+        first_refinement(own, table, noise and torch.Generator().manual_seed(noise)) for noise in (None, 5, 5)
+    )
+    assert torch.equal(drawn, again)
+    assert drawn.std().item() == pytest.approx(start.std().item(), rel=0.2)
+    assert abs(torch.corrcoef(torch.stack([drawn.flatten(), start.flatten()]))[0, 1].item()) < 0.2

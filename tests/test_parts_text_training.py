@@ -15,14 +15,20 @@ from xclearn.parts.label_clusters import (
     cluster_relevance,
     cluster_rows,
     cluster_texts,
-    convolved_texts,
     membership,
     padded_rows,
     smoothed,
 )
 from xclearn.parts.rows import SparseRows
 from xclearn.parts.text_network import OutputTexts, TextNetwork
-from xclearn.parts.text_training import Clusters, FixedNegatives, Shortlister, TextTask, make_clusters
+from xclearn.parts.text_training import (
+    Clusters,
+    FixedNegatives,
+    Shortlister,
+    TextTask,
+    graph_negatives,
+    make_clusters,
+)
 
 N, V, D, LABELS, PRIOR = 12, 40, 8, 30, -1.5
 CPU = torch.device("cpu")
@@ -81,6 +87,7 @@ def test_best_is_the_brute_force_order(task):
 def cluster_task(task: TextTask) -> tuple[np.ndarray, Clusters, TextTask]:
     cluster_of_label = np.arange(LABELS) % 8
     clusters = make_clusters(cluster_of_label, RELEVANCE, LABEL_TEXTS, CPU)
+    assert (clusters.members.toarray() == (np.arange(len(clusters.labels))[:, None] == cluster_of_label)).all()
     network = TextNetwork(
         task.network.table.detach(), clusters.texts, dropout=0.0, spectral=False, use_text=True, refinement=None,
         sparse=False,
@@ -138,6 +145,14 @@ def test_fixed_negatives_are_rows_of_their_table():
     assert FixedNegatives(table).labels_of(torch.tensor([1, 0])).tolist() == [[3, -1], [1, 2]]
 
 
+def test_negatives_of_the_graph_are_the_labels_bound_strongest_to_a_documents_own():
+    """Labels 0 and 1 both lead to 3: together more strongly than 0 leads to 2."""
+    graph = sp.csr_matrix(np.array([[1, 0, 3, 2], [0, 1, 0, 2], [0, 0, 1, 0], [0, 0, 0, 1]], dtype=np.float32))
+    relevance = sp.csr_matrix(np.array([[1, 1, 0, 0], [0, 0, 1, 0]], dtype=np.float32))
+    found = graph_negatives(relevance, graph, CPU, 2).labels_of(torch.arange(2))
+    assert found.tolist() == [[3, 2], [2, -1]]
+
+
 def test_part_lengths_are_the_norms_of_what_the_classifiers_sum(task):
     lengths = task.part_lengths()
     assert lengths.shape == (LABELS, 1)
@@ -154,13 +169,10 @@ def test_labels_set_apart_get_clusters_of_their_own_of_about_the_same_size():
     assert np.array_equal(cluster_apart(same, np.zeros(40, dtype=bool), 8, seed=0), cluster_rows(same, 8, seed=0))
 
 
-def test_smoothing_and_convolving_by_hand():
+def test_smoothing_by_hand():
     graph = sp.csr_matrix(np.array([[1.0, 0.5], [0, 1]], dtype=np.float32))
     vectors = torch.tensor([[3.0, 0], [0, 2]])
     assert smoothed(vectors, graph).tolist() == [[1, 0.5], [0, 1]]
-    once, twice = convolved_texts(sp.csr_matrix(np.array([[0, 2.0], [4, 0]], dtype=np.float32)), graph, 2)
-    assert once.toarray().tolist() == [[2, 2], [4, 0]]
-    assert twice.toarray().tolist() == [[4, 2], [4, 0]]
 
 
 def test_cluster_texts_relevance_and_rows_by_hand():

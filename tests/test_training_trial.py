@@ -16,7 +16,7 @@ from xclearn.text import Words
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.prepare import prepare
 from xclearn.training.run import Run
-from xclearn.training.trial import GROUP, HELD_OUT, parted, score_with_game
+from xclearn.training.trial import GROUP, HELD_OUT, best_choice, parted, score_with_game
 
 CPU = torch.device("cpu")
 
@@ -75,3 +75,14 @@ def test_a_graph_that_leads_to_the_right_labels_scores_and_one_that_leads_away_d
     print(f"without {plain:.0f}, over the graph {passed:.0f}, over another {lost:.0f}")
     assert passed == 100
     assert max(plain, lost) < 50
+
+
+def test_the_best_choice_is_said_and_a_resumed_run_stays_with_it(tmp_path):
+    events, checkpoint = [], Checkpoint(tmp_path / "run")
+    checkpoint.open("one", resume=False)
+    run = Run(CPU, 0, checkpoint, events.append)
+    scores = {(0, 0.0): 40.0, (0, 0.25): 41.0, (1, 0.0): 41.0}
+    assert best_choice(scores, run) == (0, 0.25)
+    said = {"0, 0": 40.0, "0, 0.25": 41.0, "1, 0": 41.0}
+    assert events == [{"event": "choice", "order": 0, "game": 0.25, "scores": said}]
+    assert best_choice({(1, 0.5): 50.0}, run) == (0, 0.25)

@@ -13,11 +13,11 @@ biases start at −ln L.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, final
 
+import numpy as np
 import torch
 
 from xclearn.config import Count, Rate, Share, Weight
@@ -28,8 +28,8 @@ from xclearn.parts.calibration import Calibration
 from xclearn.parts.game import GameStep
 from xclearn.parts.label_clusters import cluster_rows, label_vectors
 from xclearn.parts.re_ranking import SparseRanking
-from xclearn.parts.rows import SparseRows, feature_rows
-from xclearn.parts.text_network import OutputTexts, TextNetwork
+from xclearn.parts.rows import SparseRows
+from xclearn.parts.text_network import OutputTexts, TextNetwork, first_refinement
 from xclearn.parts.text_training import Clusters, Shortlister, TextTask, make_clusters
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import ListSource
@@ -40,14 +40,7 @@ from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
-from xclearn.training.text_stages import (
-    Ranker,
-    TextStages,
-    label_features,
-    task_score,
-    text_task,
-    token_table,
-)
+from xclearn.training.text_stages import ClassifierCost, Material, Ranker, TextStages, token_table, usual_settings
 
 
 @final
@@ -92,56 +85,32 @@ class Decaf(Algorithm):
     stopping: Stopping | None = None  # end the last module on a held-out metric
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
-        gpu = device == "cuda"
-        scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
-        return {
-            "embedding_dim": min(304 if gpu else 128, max(32, 2 * math.isqrt(size.n_labels))),
-            "batch_size": min(1024, max(16, size.n_documents // 50)),
-            "surrogate_epochs": (30 if gpu else 16) * scale,
-            "shortlister_epochs": 10 * scale,
-            "ranker_epochs": (5 if gpu else 10) * scale,
-            "surrogate_dropout": self.dropout,
-            "ranker": "exact" if gpu or size.n_labels <= 4_000 else "sampled",
-            "n_clusters": 2 ** min(17, max(0, math.floor(math.log2(size.n_labels / 3)))),
-        }
+        return usual_settings(size, device) | {"surrogate_dropout": self.dropout}
 
     def _plan(self, size: Size, device: str) -> Plan:
         stages = self._text_stages(device)
-        scored = stages.scored(
-            size, self.beam, self.n_clusters, None if self.shortlist == "clusters" else self.list_size
-        )
-        modules = [
-            ("surrogate", self.surrogate_epochs),
-            *((f"ranker-{i}", self.ranker_epochs) for i in range(self.n_members)),
-        ]
-        costs = [
-            stages.cost(name, epochs, size, number(self.embedding_dim), scored, refined=name != "surrogate")
-            for name, epochs in modules
-            if epochs
-        ]
-        texts = 56 * size.n_label_entries * (2 if self.ranker == "shortlist" else 1)  # rows, matrix and transposed
-        data = 8 * (size.n_feature_entries + size.n_relevant) + 16 * size.n_documents + texts
-        return Plan(device=device, data=data, stages=tuple(costs))
+        listed = None if self.shortlist == "clusters" else self.list_size
+        scored = stages.scored(size, self.beam, self.n_clusters, listed)
+        epochs = number(self.surrogate_epochs), number(self.ranker_epochs)
+        return stages.plan(size, number(self.embedding_dim), scored, ClassifierCost(), epochs, self.n_members)
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
-        documents, labels = feature_rows(data.features, run.device), SparseRows.of(data.relevance, run.device)
-        self._sparse = isinstance(documents, SparseRows)
-        features = label_features(data)
-        texts = OutputTexts(SparseRows.of(features, run.device))
-        stages = self._text_stages(run.device.type)
+        train, stages = Material.of(data, run.device), self._text_stages(run.device.type)
+        self._sparse = stages.sampling and isinstance(train.documents, SparseRows)
+        texts = OutputTexts(SparseRows.of(train.features, run.device))
 
         def clusters(name: str, table: torch.Tensor) -> Clusters:
-            seed, n_clusters = run.seed_of(name), number(self.n_clusters)
-            found = run.keep(name, "", lambda: cluster_rows(label_vectors(table, documents, labels), n_clusters, seed))
-            return make_clusters(found, data.relevance, features, run.device)
+            def find() -> np.ndarray:
+                vectors = label_vectors(table, train.documents, train.labels)  # (L, D)
+                return cluster_rows(vectors, number(self.n_clusters), run.seed_of(name))
+
+            return make_clusters(run.keep(name, "", find), train.relevance, train.features, run.device)
 
         table = token_table(data, number(self.embedding_dim), run, self.word_vectors)
-        first = self._network(table, texts, None, run, refine=False)
-        surrogate = text_task(first, documents, labels, run.device)
+        surrogate = train.task(self._network(table, texts, None, run))
         if self.ranker == "shortlist":
-            groups = clusters("clusters", first.table.detach())
-            network = self._network(first.table, groups.texts, None, run, refine=False)
-            surrogate = text_task(network, documents, groups.positives, run.device)
+            groups = clusters("clusters", table)
+            surrogate = train.task(self._network(table, groups.texts, None, run), groups.positives)
         if self.surrogate_epochs:
             yield stages.stage("surrogate", surrogate, self.surrogate_epochs, self.surrogate_lr)
         self.steps_ = [self.game.build(data.relevance, data.label_names, run.seed_of("graph"))] if self.game else []
@@ -151,8 +120,7 @@ class Decaf(Algorithm):
             found: Shortlister | LabelLists | None = None
             if self.ranker == "shortlist" and self.shortlist == "clusters":
                 groups = clusters(f"clusters-{member}", before.table.detach())
-                network = self._network(before.table, groups.texts, before, run, refine=True)
-                finder = text_task(network, documents, groups.positives, run.device)
+                finder = train.task(self._network(before.table, groups.texts, before, run), groups.positives)
                 epochs = number(self.shortlister_epochs)
                 yield stages.stage(f"shortlister-{member}", finder, epochs, self.later_lr)
                 found = Shortlister(finder, groups, self.beam, self.target_recall)
@@ -162,12 +130,9 @@ class Decaf(Algorithm):
                 source: ListSource = "tree" if self.shortlist == "tree" else "centroids"
                 found = label_lists(surrogate, data, run, source=source, size=self.list_size, method=self.search)
             self._note_premise(data, found, run)
-            ranker = text_task(
-                self._network(before.table, texts, before, run, refine=True), documents, labels, run.device
-            )
-            epochs, score = number(self.ranker_epochs), task_score(ranker, data, self.stopping, run)
-            patience = self.stopping.patience if self.stopping else None
-            yield stages.stage(f"ranker-{member}", ranker, epochs, self.later_lr, found, score, patience)
+            ranker = train.task(self._network(before.table, texts, before, run))
+            epochs, score = number(self.ranker_epochs), stages.score(ranker, data)
+            yield stages.stage(f"ranker-{member}", ranker, epochs, self.later_lr, found, score)
             self.members_.append((ranker, found))
 
     def _servable(self, data: Prepared) -> Servable | Ensemble:
@@ -188,19 +153,16 @@ class Decaf(Algorithm):
             refinement_lr=self.refinement_lr,
             bias_lr=self.bias_lr,
             warm_up=self.warm_up,
+            stopping=self.stopping,
             device=device,
         )
 
-    def _network(
-        self, table: torch.Tensor, texts: OutputTexts, before: TextNetwork | None, run: Run, *, refine: bool
-    ) -> TextNetwork:
-        """A network over these outputs that goes on from the one before."""
+    def _network(self, table: torch.Tensor, texts: OutputTexts, before: TextNetwork | None, run: Run) -> TextNetwork:
+        """Classifiers (S, D) of text and, after Module I, a refinement; goes on from the network before."""
         start = None
-        if refine and self.refinement != "none":
-            start = texts.embed(table.detach(), None, sparse=False)
-            if self.refinement == "random":
-                noise = torch.randn(start.shape, generator=run.generator("refinement")).to(start.device)
-                start = noise * start.std()
+        if before is not None and self.refinement != "none":
+            noise = run.generator("refinement") if self.refinement == "random" else None
+            start = first_refinement(texts, table, noise)
         with run.seeded("network"):
             network = TextNetwork(
                 table.detach(),
@@ -209,7 +171,7 @@ class Decaf(Algorithm):
                 spectral=self.spectral,
                 use_text=self.label_text or start is None,
                 refinement=start,
-                sparse=self._text_stages(run.device.type).sampling and self._sparse,
+                sparse=self._sparse,
             ).to(run.device)
         if before is not None:
             network.go_on_from(before, blocks=not self.restart_blocks)

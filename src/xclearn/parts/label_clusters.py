@@ -95,16 +95,6 @@ def smoothed(vectors: torch.Tensor, graph: sp.csr_matrix) -> torch.Tensor:
     return torch.from_numpy(np.asarray(graph @ unit, dtype=np.float32)).to(vectors.device)
 
 
-def convolved_texts(features: sp.csr_matrix, graph: sp.csr_matrix, order: int) -> list[sp.csr_matrix]:
-    """The texts (L, V) of outputs summed over the graph once, twice, … up to `order` times."""
-    found = []
-    for _ in range(order):
-        features = sp.csr_matrix(graph @ features, dtype=np.float32)
-        features.sort_indices()
-        found.append(features)
-    return found
-
-
 def membership(cluster_of_label: np.ndarray, n_clusters: int) -> sp.csr_matrix:
     """Clusters × labels, one where the label is in the cluster."""
     labels = np.arange(len(cluster_of_label))

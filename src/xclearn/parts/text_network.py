@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Literal, final
 
+import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -80,6 +82,23 @@ class _StaticProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outer: Any) -> Any:
         return None, None, ctx.transposed @ outer[0]
+
+
+def texts_over_graph(
+    features: sp.csr_matrix, graph: sp.csr_matrix, order: int, device: torch.device
+) -> list[OutputTexts]:
+    """The texts z (S, V) of outputs, then G z, G² z, … up to `order` times over their graph (S, S)."""
+    found = [features]
+    for _ in range(order):
+        found.append(sp.csr_matrix(graph @ found[-1], dtype=np.float32))
+        found[-1].sort_indices()
+    return [OutputTexts(SparseRows.of(each, device)) for each in found]
+
+
+def first_refinement(texts: OutputTexts, table: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
+    """Where refinements (S, D) start: at E z, or at noise of the same spread."""
+    start = texts.embed(table.detach(), None, sparse=False)
+    return start if noise is None else torch.randn(start.shape, generator=noise).to(start.device) * start.std()
 
 
 _NEARLY_OPEN = 2.0  # a gate of 0.88

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from xclearn.inference import components
 from xclearn.inference.graph import Game, GameBeam, Graph
+from xclearn.kernels import topk_csr
 from xclearn.parts.label_clusters import cluster_relevance, cluster_texts, membership, padded_rows
 from xclearn.parts.losses import all_outputs_loss, worth_measuring
 from xclearn.parts.pair_products import pair_scores
@@ -108,6 +109,11 @@ class Clusters:
     positives: SparseRows  # (N, K)
     labels: torch.Tensor  # (K, largest) the labels of each cluster, −1 where there are fewer
 
+    @property
+    def members(self) -> sp.csr_matrix:
+        """(K, L): one where the label is in the cluster."""
+        return membership(self.cluster_of_label, len(self.labels))
+
 
 def make_clusters(
     cluster_of_label: np.ndarray, relevance: sp.csr_matrix, label_features: sp.csr_matrix, device: torch.device
@@ -136,6 +142,15 @@ class FixedNegatives(Negatives):
 
     def labels_of(self, rows: torch.Tensor) -> torch.Tensor:
         return self.labels[rows].long()
+
+
+def graph_negatives(
+    relevance: sp.csr_matrix, graph: sp.csr_matrix, device: torch.device, most: int = WIDEST_BEAM
+) -> FixedNegatives:
+    """The `most` labels that the graph (L, L) binds strongest to those of each document of `relevance` (N, L)."""
+    near = sp.csr_matrix(relevance @ graph, dtype=np.float32)
+    ids, _ = topk_csr(near.indptr, near.indices, near.data, most)
+    return FixedNegatives(torch.from_numpy(ids.astype(np.int32)).to(device))
 
 
 @final

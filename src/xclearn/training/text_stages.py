@@ -1,6 +1,6 @@
-"""Stages that train a text network: against which outputs, by which optimisers, and what a stage holds and costs.
+"""Stages that train a text network: on what, against which outputs, by which optimisers, and what they hold and cost.
 
-DECAF and ECLARE share them. Knows nothing about which parts a classifier has, nor what its outputs are.
+DECAF and ECLARE share them. Knows nothing about what a classifier is made of beyond its cost, nor what its outputs are.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Any, Literal, Self, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,13 +21,74 @@ from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 from xclearn.parts.text_network import TextNetwork
 from xclearn.parts.text_training import WIDEST_BEAM, Negatives, TextTask
 from xclearn.training.algorithm import number
-from xclearn.training.plan import StageCost
+from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
 
 Ranker = Literal["exact", "sampled", "shortlist"]
+
+
+def usual_settings(size: Size, device: str) -> dict[str, Any]:
+    """Values for settings that both algorithms may leave at None."""
+    gpu = device == "cuda"
+    scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
+    return {
+        "embedding_dim": min(304 if gpu else 128, max(32, 2 * math.isqrt(size.n_labels))),
+        "batch_size": min(1024, max(16, size.n_documents // 50)),
+        "surrogate_epochs": (30 if gpu else 16) * scale,
+        "shortlister_epochs": 10 * scale,
+        "ranker_epochs": (5 if gpu else 10) * scale,
+        "ranker": "exact" if gpu or size.n_labels <= 4_000 else "sampled",
+        "n_clusters": 2 ** min(17, max(0, math.floor(math.log2(size.n_labels / 3)))),
+    }
+
+
+@final
+@dataclass(frozen=True)
+class Material:
+    """Train as the stages read it."""
+
+    documents: FeatureRows  # N rows
+    labels: SparseRows  # (N, L)
+    relevance: sp.csr_matrix  # (N, L) the same
+    features: sp.csr_matrix  # (L, V) what labels say; all empty where they are only names
+
+    @classmethod
+    def of(cls, data: Prepared, device: torch.device) -> Self:
+        documents, labels = feature_rows(data.features, device), SparseRows.of(data.relevance, device)
+        empty = sp.csr_matrix((data.size.n_labels, data.size.n_features), dtype=np.float32)
+        features = empty if data.label_features is None else sp.csr_matrix(data.label_features)
+        return cls(documents, labels, data.relevance, features)
+
+    def task(self, network: TextNetwork, positives: SparseRows | None = None) -> TextTask:
+        """A network to be trained on labels, or on other outputs (N, S); every score starts near its base rate."""
+        wanted = self.labels if positives is None else positives
+        compute = torch.bfloat16 if wanted.indptr.device.type == "cuda" else torch.float32
+        return TextTask(network, self.documents, wanted, -math.log(wanted.n_columns + 1), compute)
+
+
+@final
+@dataclass(frozen=True)
+class ClassifierCost:
+    """What makes the classifier of a label dear; by default DECAF's, of its text and a refinement."""
+
+    parts: int = 2  # vectors (L, D) that are held at once
+    trained: float = 1.0  # labels whose texts one trained label reads with a gradient
+    texts: float = 1.0  # labels whose texts are held for each
+    graph: int = 0  # bytes of the label graph
+
+    @classmethod
+    def over_graph(cls, size: Size, edges: int, order: int, *, attention: bool, detached: bool) -> Self:
+        """With texts convolved `order` times; `detached` where only a label's own text has a gradient."""
+        per_label = size.n_relevant / size.n_labels
+        near = min(edges, max(1.0, per_label) * size.labels_per_document)  # neighbours of a label with documents
+        trained, texts = (
+            sum(min((1 + each) ** i, 100.0) for i in range(order + 1)) for each in (near, near * min(1.0, per_label))
+        )
+        graph = 32 * size.n_labels * (1 + edges)
+        return cls(2 + order * (2 if attention else 1), 1.0 if detached else trained, texts, graph)
 
 
 @final
@@ -42,6 +103,7 @@ class TextStages:
     refinement_lr: float  # SGD, per document
     bias_lr: float  # SGD, per document
     warm_up: float
+    stopping: Stopping | None
     device: str
 
     @property
@@ -57,7 +119,6 @@ class TextStages:
         lr: float,
         negatives: Negatives | None = None,
         score: Callable[[], float] | None = None,
-        patience: int | None = None,
     ) -> Stage:
         """A stage that trains the network of `task`."""
 
@@ -79,8 +140,17 @@ class TextStages:
             optimisers=self._optimisers(task.network, lr),
             schedule=one_cycle(self.warm_up),
             score=score,
-            patience=patience if score else None,
+            patience=self.stopping.patience if self.stopping and score else None,
         )
+
+    def score(self, task: TextTask, data: Prepared) -> Callable[[], float] | None:
+        """The held-out metric of a task over labels, where one is to be stopped by."""
+        if self.stopping is None:
+            return None
+        assert data.held_out_features is not None
+        device = task.positives.indptr.device
+        held_out = feature_rows(data.held_out_features, device)
+        return held_out_score(data, self.stopping.metric, lambda rows, k: task.best(held_out, rows.to(device), k))
 
     def _optimisers(self, network: TextNetwork, lr: float) -> list[torch.optim.Optimizer]:
         """Adam, lazy for a sparse token table; SGD per document for what each label has of its own."""
@@ -104,24 +174,23 @@ class TextStages:
             others = size.n_labels if self.ranker == "exact" else self.n_negatives
         return min(size.n_labels, relevant + others)
 
-    def cost(
-        self,
-        name: str,
-        epochs: int,
-        size: Size,
-        dim: int,
-        scored: int,
-        *,
-        refined: bool,
-        parts: int = 2,
-        tokens_per_label: float | None = None,
-    ) -> StageCost:
-        """Of a stage over labels with classifiers of so many parts. Stages over clusters hold fewer outputs."""
+    def plan(
+        self, size: Size, dim: int, scored: int, classifier: ClassifierCost, epochs: tuple[int, int], n_members: int
+    ) -> Plan:
+        """Of Modules I and IV, whose `epochs` are given. Modules over clusters hold fewer outputs."""
+        modules = [("surrogate", epochs[0]), *((f"ranker-{i}", epochs[1]) for i in range(n_members))]
+        costs = [self._cost(name, passes, size, dim, scored, classifier) for name, passes in modules if passes]
+        texts = int(56 * size.n_label_entries * classifier.texts)  # rows, matrix and transposed
+        texts *= 2 if self.ranker == "shortlist" else 1  # of labels and clusters
+        data = 8 * (size.n_feature_entries + size.n_relevant) + 16 * size.n_documents + texts + classifier.graph
+        return Plan(device=self.device, data=data, stages=tuple(costs))
+
+    def _cost(self, name: str, epochs: int, size: Size, dim: int, scored: int, classifier: ClassifierCost) -> StageCost:
         gpu, table = self.device == "cuda", 4 * size.n_features * dim
         block = min(self.batch_size * scored, SCORES_AT_ONCE[self.device]) * (2 if gpu else 4)
         if gpu and self.ranker == "shortlist":
             block = max(block, dense_bytes(self.batch_size, self.batch_size * scored, size.n_labels) // 2)
-        per_label = size.tokens_per_label if tokens_per_label is None else tokens_per_label
+        per_label, refined = classifier.trained * size.tokens_per_label, name != "surrogate"
         tokens = math.ceil((self.batch_size * size.n_feature_entries / size.n_documents) + scored * per_label)
         gradients = 8 * dim * tokens if self.sampling else table  # a sparse one has a row per token; parts are joined
         served = 0 if gpu else 8 * size.n_labels * dim  # made in parts, when the optimisers are gone
@@ -129,26 +198,11 @@ class TextStages:
             name=name,
             parameters=2 * table + (4 * size.n_labels * dim if refined else 0),  # the network before it is still there
             optimiser=2 * table,
-            working=max(2 * block + (36 + 48 * (parts - 2)) * scored * dim + gradients, served - 2 * table),
-            flops_per_epoch=6.0 * size.n_documents * scored * dim * (1 + parts * dim / self.batch_size),
+            working=max(2 * block + (36 + 48 * (classifier.parts - 2)) * scored * dim + gradients, served - 2 * table),
+            flops_per_epoch=6.0 * size.n_documents * scored * dim * (1 + classifier.parts * dim / self.batch_size),
             epochs=epochs,
             path=f"{self.ranker}: {'all' if scored == size.n_labels else 'about'} {scored:,} labels",
         )
-
-
-def text_task(network: TextNetwork, documents: FeatureRows, positives: SparseRows, device: torch.device) -> TextTask:
-    """A network with its documents and their outputs; every score starts near its base rate."""
-    compute = torch.bfloat16 if device.type == "cuda" else torch.float32
-    return TextTask(network, documents, positives, -math.log(positives.n_columns + 1), compute)
-
-
-def task_score(task: TextTask, data: Prepared, stopping: Stopping | None, run: Run) -> Callable[[], float] | None:
-    """The held-out metric of a task over labels, where one is to be stopped by."""
-    if stopping is None:
-        return None
-    assert data.held_out_features is not None
-    held_out = feature_rows(data.held_out_features, run.device)
-    return held_out_score(data, stopping.metric, lambda rows, k: task.best(held_out, rows.to(run.device), k))
 
 
 def token_table(data: Prepared, dim: int, run: Run, word_vectors: str | None = None) -> torch.Tensor:
@@ -161,10 +215,3 @@ def token_table(data: Prepared, dim: int, run: Run, word_vectors: str | None = N
         run.note(tokens_with_word_vectors=f"{read.known.sum():,} of {n_features:,}")
         table[torch.from_numpy(read.known)] = torch.from_numpy(read.values[read.known])
     return table.to(run.device)
-
-
-def label_features(data: Prepared) -> sp.csr_matrix:
-    """What labels say; all empty where they are only names."""
-    if data.label_features is None:
-        return sp.csr_matrix((data.size.n_labels, data.size.n_features), dtype=np.float32)
-    return sp.csr_matrix(data.label_features)

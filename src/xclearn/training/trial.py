@@ -2,12 +2,13 @@
 
 Documents leave in groups that resemble each other. Held out one by one, the packages of one source or the editions of
 one book would stand on both sides, and what only remembers siblings would look as if it had learnt. Knows nothing about
-which settings are chosen.
+what is trained on the rest.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -59,3 +60,11 @@ def score_with_game(task: TextTask, data: Prepared, graph: Graph, share: float, 
         return torch.from_numpy(found[:, :k]), torch.from_numpy(scores[:, :k])
 
     return held_out_score(data, metric, best)()
+
+
+def best_choice(scores: Mapping[tuple[int, float], float], run: Run) -> tuple[int, float]:
+    """The order of convolution and the share of GAME with the highest score, the first tried where scores are equal."""
+    found = run.keep("choice", "", lambda: np.array(max(scores, key=lambda choice: scores[choice])))
+    order, game = int(found[0]), float(found[1])
+    run.log("choice", order=order, game=game, scores={f"{o}, {g:g}": score for (o, g), score in scores.items()})
+    return order, game
