@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from benchmarks.accuracy.run import asked_for, figures, fitted, held_out, table_arguments
+from benchmarks.accuracy.run import asked_for, figures, fitted, held_out, part_of, table_arguments
 from benchmarks.record import record
 
 from xclearn.data import load_dataset
@@ -64,7 +64,7 @@ TABLES: list[Row] = [
 
 def main() -> None:
     arguments = _arguments()
-    data = load_dataset(arguments.data)
+    data = part_of(load_dataset(arguments.data), arguments.documents)
     if arguments.plot:
         plot("astec_tables", arguments, data.name)
         return

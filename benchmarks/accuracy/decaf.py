@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.accuracy.astec import interval
-from benchmarks.accuracy.run import asked_for, figures, fitted, held_out, settings_for, table_arguments
+from benchmarks.accuracy.run import asked_for, figures, fitted, held_out, part_of, settings_for, table_arguments
 from benchmarks.record import record
 from sklearn.preprocessing import normalize
 
@@ -102,7 +102,7 @@ PICTURES: dict[str, tuple[str, tuple[str, ...]]] = {  # the x axis, and what is 
 
 def main() -> None:
     arguments = _arguments()
-    data = load_dataset(arguments.data)
+    data = part_of(load_dataset(arguments.data), arguments.documents)
     data = held_out(data) if arguments.split == "hold_out" else data
     if arguments.plot:
         for table in PICTURES:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from benchmarks.accuracy.run import asked_for, held_out, settings_for, table_arguments
+from benchmarks.accuracy.run import asked_for, held_out, part_of, settings_for, table_arguments
 from benchmarks.record import record
 
 from xclearn import algorithms, config
@@ -81,7 +81,7 @@ TABLES: list[Row] = [
 
 def main() -> None:
     arguments = table_arguments(__doc__, [*(row[0] for row in TABLES), "7", "neighbours"]).parse_args()
-    data = load_dataset(arguments.data)
+    data = part_of(load_dataset(arguments.data), arguments.documents)
     data = held_out(data) if arguments.split == "hold_out" else data
     decaf: dict[int, Report] = {}  # by seed, to test the rows after it against
     for row in TABLES:

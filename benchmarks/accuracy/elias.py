@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.accuracy.run import _peak, asked_for, held_out, settings_for, table_arguments
+from benchmarks.accuracy.run import _peak, asked_for, held_out, part_of, settings_for, table_arguments
 from benchmarks.record import record
 
 from xclearn import algorithms, config
@@ -78,7 +78,7 @@ TABLES: list[Row] = [
 
 def main() -> None:
     arguments = _arguments()
-    data = load_dataset(arguments.data)
+    data = part_of(load_dataset(arguments.data), arguments.documents)
     data = held_out(data) if arguments.split == "hold_out" else data
     for table, line, rows in TABLES:
         if not any(asked_for(arguments, table, name) for name, *_ in rows):

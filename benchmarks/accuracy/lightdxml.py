@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy.astec import interval, plot
-from benchmarks.accuracy.run import asked_for, figures, fitted, held_out, table_arguments
+from benchmarks.accuracy.run import asked_for, figures, fitted, held_out, part_of, table_arguments
 from benchmarks.record import record
 
 from xclearn import load
@@ -56,7 +56,7 @@ TABLES: list[Row] = [
 
 def main() -> None:
     arguments = _arguments()
-    data = load_dataset(arguments.data)
+    data = part_of(load_dataset(arguments.data), arguments.documents)
     if arguments.plot:
         plot("lightdxml", arguments, data.name)
         return

@@ -16,11 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from benchmarks.record import RESULTS, record
 
 from xclearn import algorithms, config
-from xclearn.data import Dataset, hold_out, load_dataset
+from xclearn.data import Dataset, LabelSet, Split, hold_out, load_dataset
+from xclearn.data.dataset import take_documents
 from xclearn.inference import evaluate
 from xclearn.inference.evaluation import Fitted
 from xclearn.training.algorithm import Algorithm
@@ -50,6 +52,28 @@ def held_out(data: Dataset) -> Dataset:
     """The data set with its hold-out in the place of test."""
     train, held = hold_out(data)
     return dataclasses.replace(data, train=train, test=held, dev=None)
+
+
+def part_of(data: Dataset, n: int) -> Dataset:
+    """So many documents of train, drawn at random, with the labels that these have, and what test asks about those."""
+    if not n:
+        return data
+    drawn = data.train.take(np.sort(np.random.default_rng(0).permutation(len(data.train))[:n]))
+    kept = np.unique(drawn.relevance.indices)
+    place = np.full(data.n_labels, -1, dtype=np.int64)
+    place[kept] = np.arange(len(kept))
+
+    def narrowed(split: Split) -> Split:
+        pairs = np.column_stack([split.filter_pairs[:, 0], place[split.filter_pairs[:, 1]]])
+        narrow = dataclasses.replace(split, relevance=split.relevance[:, kept], filter_pairs=pairs[pairs[:, 1] >= 0])
+        return narrow.take(np.flatnonzero(np.diff(narrow.relevance.indptr)))
+
+    texts = None if data.labels.texts is None else take_documents(data.labels.texts, kept)
+    labels = LabelSet([data.labels.names[label] for label in kept], texts)
+    name = f"{data.name}, {n:,} documents"
+    return dataclasses.replace(
+        data, name=name, train=narrowed(drawn), labels=labels, test=narrowed(data.split("test")), dev=None
+    )
 
 
 def measure(data: Dataset, arguments: argparse.Namespace, grid: str, seed: int) -> dict[str, Any]:
@@ -88,6 +112,7 @@ def table_arguments(description: str | None, tables: list[str]) -> argparse.Argu
     names = list(dict.fromkeys(tables))
     parser.add_argument("--tables", nargs="*", default=[], choices=names, metavar="NAME", help="of " + ", ".join(names))
     parser.add_argument("--only", nargs="*", default=[], metavar="ROW", help="names of rows")
+    parser.add_argument("--documents", type=int, default=0, help="of train, drawn at random; 0: all")
     parser.add_argument("--split", choices=("test", "hold_out"), default="test")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument(
