@@ -82,7 +82,13 @@ def test_the_best_choice_is_said_and_a_resumed_run_stays_with_it(tmp_path):
     checkpoint.open("one", resume=False)
     run = Run(CPU, 0, checkpoint, events.append)
     scores = {(0, 0.0): 40.0, (0, 0.25): 41.0, (1, 0.0): 41.0}
-    assert best_choice(scores, run) == (0, 0.25)
+    assert best_choice(scores, 1000, run) == (0, 0.25)
     said = {"0, 0": 40.0, "0, 0.25": 41.0, "1, 0": 41.0}
     assert events == [{"event": "choice", "order": 0, "game": 0.25, "scores": said}]
-    assert best_choice({(1, 0.5): 50.0}, run) == (0, 0.25)
+    assert best_choice({(1, 0.5): 50.0}, 1000, run) == (0, 0.25)
+
+
+@pytest.mark.parametrize(("best", "chosen"), [(41.2, (0, 0.0)), (41.3, (1, 0.1))])
+def test_the_graph_must_be_ahead_by_more_than_chance(best, chosen):
+    """Of 400 documents with a mean of 40: half a standard error is ½ · √(40 · 60 / 400) = 1.22."""
+    assert best_choice({(0, 0.0): 40.0, (0, 0.1): 40.9, (1, 0.1): best}, 400, run_of()) == chosen

@@ -236,7 +236,8 @@ class Eclare(Algorithm):
             yield self._text.stage(f"trial-{order}", task, number(self.trial_epochs), self.surrogate_lr)
             for share in _SHARES if self.game is None else (self.game,):
                 scores[order, share] = score_with_game(task, part, graph, share, self.choose_by, run)
-        self.order, self.game = best_choice(scores, run)
+        assert part.held_out is not None
+        self.order, self.game = best_choice(scores, len(part.held_out), run)
 
     def _text_stages(self, device: str) -> TextStages:
         return TextStages(
