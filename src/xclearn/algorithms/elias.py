@@ -42,6 +42,7 @@ from xclearn.parts.encoder_settings import (
     encoder_parameters,
     encoder_working,
     make_encoder,
+    usual_dim,
 )
 from xclearn.parts.encoders import DocumentEncoder, random_table
 from xclearn.parts.label_clusters import cluster_rows, label_vectors, membership, padded_rows
@@ -81,7 +82,7 @@ class Elias(Algorithm):
     beam: Count | None = None  # clusters explored for a document
     edges_per_cluster: Count | None = None  # labels that a cluster may lead to
     shortlist_size: Count | None = None  # labels scored for a document
-    cluster_scale: Rate = 10.0  # how many clusters may be certain at once
+    cluster_scale: Rate | None = None  # how many clusters may be certain at once
     edge_scale: Rate | None = None  # how many edges of a cluster may be certain at once
     edge_start: Literal["random", "matches"] = "matches"  # of edge weights: uniform in 0…1, or log of the matches
     restart_labels: bool = False  # label rows start again in stage 2
@@ -99,18 +100,18 @@ class Elias(Algorithm):
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu, n_labels = device == "cuda", size.n_labels
         scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
-        in_cluster = 32 if gpu else 16
-        n_clusters = self.n_clusters or 2 ** max(0, math.ceil(math.log2(n_labels / in_cluster)))
+        n_clusters = self.n_clusters or 2 ** max(0, math.ceil(math.log2(n_labels / 16)))
         return {
             "encoder": encoder_for(self.vectoriser),
-            "embedding_dim": min(304 if gpu else 128, max(32, 2 * math.isqrt(n_labels))),
+            "embedding_dim": usual_dim(n_labels, device),
             "batch_size": min(1024 if gpu else 256, max(16, size.n_documents // 50)),
             "first_epochs": (20 if gpu else 10) * scale,
             "second_epochs": (20 if gpu else 10) * scale,
             "n_clusters": n_clusters,
-            "beam": min(n_clusters, 20 if gpu else 10),
+            "beam": min(n_clusters, 100 if gpu else 10),
+            "cluster_scale": 50.0 if gpu else 10.0,
             "edges_per_cluster": min(n_labels, math.ceil(10 * n_labels / n_clusters)),
-            "shortlist_size": min(n_labels, 1000 if gpu else 500),
+            "shortlist_size": min(n_labels, 1300 if gpu else 500),
             "edge_scale": n_labels / n_clusters,
         }
 
@@ -246,8 +247,8 @@ class Elias(Algorithm):
         self, encoder: DocumentEncoder, labels: np.ndarray, weights: torch.Tensor | None, data: Prepared, run: Run
     ) -> IndexedNetwork:
         """A network over these edges (C, E); without weights they are fixed."""
-        n_labels, scale = data.size.n_labels, float(self.edge_scale or 1)
-        scales = {"cluster_scale": self.cluster_scale, "edge_scale": scale}
+        n_labels = data.size.n_labels
+        scales = {"cluster_scale": float(self.cluster_scale or 1), "edge_scale": float(self.edge_scale or 1)}
         with run.seeded("clusters"):
             index = LabelIndex(encoder.dim, torch.from_numpy(labels), weights, n_labels=n_labels, **scales)
         prior = -math.log(number(self.shortlist_size) + 1)

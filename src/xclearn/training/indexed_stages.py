@@ -27,6 +27,7 @@ from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
 
 _AT_ONCE = 1024  # documents looked at at a time outside training
+_CLUSTER_LR = {"cpu": 0.03, "cuda": 0.005}  # longer trainings want the lower one
 
 
 @final
@@ -36,7 +37,7 @@ class Phase:
 
     batch_size: Count | None = None  # documents per step; auto: the algorithm's
     encoder_lr: Rate = 0.01  # peak learning rate of the encoder
-    cluster_lr: Rate = 0.03  # peak learning rate of the clusters
+    cluster_lr: Rate | None = None  # peak learning rate of the clusters; auto: 0.03, on a GPU 0.005
     edge_lr: Rate = 0.05  # peak learning rate of the edges
     label_lr: Rate = 0.1  # peak learning rate of the label rows, per document with SGD
     shortlist_loss_weight: Weight = 1.0  # of −log ŷ of relevant labels
@@ -116,7 +117,8 @@ class IndexedStages:
         others = _without(encoder.parameters(), lazy)
         moving = [self._adamw(others, phase.encoder_lr)] if others else []
         moving += [LazyAdam(lazy, lr=phase.encoder_lr)] if lazy else []
-        waiting = [self._adamw(list(index.clusters.parameters()), phase.cluster_lr)]
+        usual = _CLUSTER_LR[self.relevance.indptr.device.type]
+        waiting = [self._adamw(list(index.clusters.parameters()), phase.cluster_lr or usual)]
         waiting += [] if index.edges is None else [self._adamw([index.edges], phase.edge_lr)]
         if self.label_optimiser == "sgd":
             waiting.append(torch.optim.SGD(rows, lr=phase.label_lr * batch_size))
