@@ -14,6 +14,7 @@ from xclearn.parts.row_training import (
     RowTask,
     encoded,
     row_classifier,
+    surrogate_task,
     unigram_chance,
 )
 from xclearn.parts.rows import DenseRows, SparseRows
@@ -130,6 +131,20 @@ def test_a_projection_is_learnt():
         optimiser.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.1 * losses[0]
+
+
+def test_targets_say_which_task_it_is():
+    encoder = BagEncoder(10, DIM, 0.0, torch.Generator().manual_seed(0), sparse=False)
+    given = encoder, row_classifier(4, DIM, LR, "sgd", "bce_sum", CPU), DenseRows(torch.rand(2, 10)), 3, CPU
+    made = surrogate_task({"indptr": np.array([0, 1, 3]), "indices": np.array([3, 0, 2], np.int32)}, *given)
+    assert isinstance(made, RowTask)
+    assert made.positives.take(torch.tensor([1])).columns.tolist() == [0, 2]
+    assert (made.positives.n_columns, made.negatives.drawn) == (4, 3)
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    made = surrogate_task({"values": values}, *given)
+    assert isinstance(made, ProjectionTask)
+    assert made.head(torch.zeros(2, DIM)).shape == made.targets.shape
+    assert (made.targets.numpy() == values).all()
 
 
 def test_encoding_uses_no_dropout():

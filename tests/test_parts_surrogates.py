@@ -6,7 +6,14 @@ import scipy.sparse as sp
 import torch
 
 from xclearn.errors import ConfigError
-from xclearn.parts.surrogates import bags_of, low_rank_targets, surrogate_targets, target_rows, word_vectors
+from xclearn.parts.surrogates import (
+    bags_of,
+    low_rank_targets,
+    surrogate_targets,
+    target_rows,
+    usual_outputs,
+    word_vectors,
+)
 
 CPU = torch.device("cpu")
 
@@ -87,6 +94,21 @@ def test_a_wide_table_from_few_words_ends_in_zeros():
     table = word_vectors(np.eye(3, dtype=np.float32), 10, seed=0)
     assert table.shape == (3, 10)
     assert np.abs(table[:, 6:]).max() == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "n_labels", "n"),
+    [
+        ("clusters", 1, 1),
+        ("clusters", 3956, 1024),
+        ("hashing", 10**6, 65_536),
+        ("selection", 3956, 792),
+        ("projection", 100, 100),
+        ("projection", 3956, 256),
+    ],
+)
+def test_usual_outputs_are_fewer_than_labels_and_a_power_of_two_for_clusters(kind, n_labels, n):
+    assert usual_outputs(kind, n_labels) == n
 
 
 def test_token_sequences_become_counts():

@@ -5,14 +5,17 @@ import pytest
 import scipy.sparse as sp
 import torch
 from planted import planted
+from sklearn.preprocessing import normalize
 from torch.nn import functional as F
 
 from xclearn import config
 from xclearn.algorithms.elias import Elias
-from xclearn.parts.encoders import BagEncoder
+from xclearn.parts.encoders import BagEncoder, random_table
 from xclearn.parts.learned_edges import IndexedNetwork, LabelIndex, PairClassifier, random_edges
 from xclearn.parts.rows import SparseRows
+from xclearn.text import Words
 from xclearn.training.indexed_stages import IndexedStages, Phase
+from xclearn.training.prepare import prepare
 
 N, V, L, C, D = 30, 20, 12, 4, 8
 CPU = torch.device("cpu")
@@ -52,6 +55,17 @@ def test_label_vectors_are_unit_sums_of_unit_vectors(network):
     expected = RELEVANCE.toarray().T @ F.normalize(torch.from_numpy(vectors(network)), dim=1).numpy()
     expected /= np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-12)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("texts", [False, True])
+def test_bag_vectors_project_the_bags_of_a_labels_documents_and_of_its_text(texts):
+    data = prepare(planted("sparse", n_labels=L), Words(), None, 0)
+    relevance = SparseRows.of(data.relevance, CPU)
+    found = stages(relevance=relevance).bag_vectors(data, D, torch.Generator().manual_seed(3), texts=texts)
+    bags = [normalize(features).toarray() for features in (data.features, data.label_features)]
+    table = random_table(bags[0].shape[1], D, torch.Generator().manual_seed(3)).detach().numpy()
+    expected = [normalize(data.relevance.T @ bags[0] @ table), normalize(bags[1] @ table)][: 1 + texts]
+    np.testing.assert_allclose(torch.stack(found).numpy(), expected, rtol=1e-3, atol=1e-5)
 
 
 def test_matches_are_chances_of_the_best_clusters_over_a_labels_documents(network):

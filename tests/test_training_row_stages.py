@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from planted import planted
 from torch import nn
 
+from xclearn.parts.encoder_settings import Bag
 from xclearn.parts.encoders import BagEncoder
 from xclearn.parts.row_training import Negatives, ProjectionTask, RowTask
 from xclearn.parts.rows import DenseRows, SparseRows
 from xclearn.parts.transfer import TransferBlock, TransferEncoder
+from xclearn.text import Words
 from xclearn.training.checkpoint import Checkpoint
+from xclearn.training.prepare import prepare
 from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
 from xclearn.training.run import Run
 from xclearn.training.stage import Stopping, one_cycle
@@ -82,6 +86,15 @@ def test_optimisers_hold_every_value_but_the_rows_once(kind):
 )
 def test_rows_have_the_rate_of_their_optimiser_unless_one_is_set(settings, loss, rate):
     assert stages(**settings).classifier(L, 0.02, 0.7, loss).update.lr == rate
+
+
+@pytest.mark.parametrize(("kind", "device", "lazy"), [("texts", "cpu", 1), ("texts", "cuda", 0), ("dense", "cpu", 0)])
+def test_an_encoder_has_a_sparse_gradient_on_a_cpu_where_documents_have_few_features(kind, device, lazy):
+    data, run = prepare(planted(kind, n_labels=4), Words(), None, 0), Run(CPU, 0, Checkpoint(None), lambda _: None)
+    made, other = (stages(device=device).encoder(Bag(), Words(), data, run, member) for member in (0, 1))
+    assert len(made.lazy_parameters()) == lazy
+    assert made.token_embeddings.shape == (data.size.n_features, DIM)
+    assert (made.token_embeddings != other.token_embeddings).any()
 
 
 def test_without_stopping_there_is_no_score():

@@ -14,14 +14,11 @@ documents, never on test.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, final, get_args
 
-import numpy as np
 import torch
 
 from xclearn.config import Count, Range, Rate, Share
@@ -32,27 +29,21 @@ from xclearn.inference.layered import layered
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.classifiers import row_width
-from xclearn.parts.encoder_settings import (
-    EncoderSettings,
-    encoder_dim,
-    encoder_for,
-    encoder_parameters,
-    make_encoder,
-    usual_dim,
-)
+from xclearn.parts.encoder_settings import EncoderSettings, encoder_dim, encoder_for, encoder_parameters, usual_dim
 from xclearn.parts.encoders import BagEncoder, DocumentEncoder
 from xclearn.parts.frozen import Frozen, solved
 from xclearn.parts.game import GameStep
 from xclearn.parts.losses import OutputLoss
 from xclearn.parts.re_ranking import SparseRanking
-from xclearn.parts.row_training import Negatives, ProjectionTask, RowTask, encoded, unigram_chance
+from xclearn.parts.row_training import Negatives, RowTask, encoded, surrogate_task, unigram_chance
 from xclearn.parts.rows import DenseRows, SparseRows, feature_rows
-from xclearn.parts.surrogates import Surrogate, bags_of, surrogate_targets, target_rows, word_vectors
+from xclearn.parts.surrogates import Surrogate, bags_of, surrogate_targets, usual_outputs, word_vectors
 from xclearn.parts.transfer import Transfer, TransferBlock, TransferEncoder
 from xclearn.search.nearest import Method
-from xclearn.search.shortlists import Centres, ListSource, Shortlister, label_centres
+from xclearn.search.shortlists import ListSource
 from xclearn.text import Pretrained, Sequences, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
+from xclearn.training.label_lists import LabelSearch
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
@@ -64,7 +55,6 @@ _Parts: TypeAlias = tuple[dict[str, Encoder], list[Scorer]]  # of a member
 
 _EXACT = 20_000  # outputs up to which a CPU scores all of them in a step
 _LISTS_LR, _RERANKER_LR = 1.0, 0.4  # of label rows by SGD: fewer labels a step, larger steps
-_LISTED = get_args(ListSource)
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)  # to choose from
 
 
@@ -120,14 +110,12 @@ class Astec(Algorithm):
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu = device == "cuda"
         scale = max(1, min(8, 5_000 // size.n_documents))  # very small sets need more passes for as many steps
-        few = {"selection": math.ceil(size.n_labels / 5), "projection": min(256, size.n_labels)}
-        clusters = 2 ** min(16, max(0, math.floor(math.log2(size.n_labels / 2))))
         negatives = self.negatives or ("all" if gpu or size.n_labels <= 4_000 else "both")
         return {
             "encoder": encoder_for(self.vectoriser),
             "embedding_dim": usual_dim(size.n_labels, device),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
-            "n_clusters": few.get(self.surrogate, clusters),
+            "n_clusters": usual_outputs(self.surrogate, size.n_labels),
             "dropout": 0.5 if gpu else 0.3,
             "surrogate_epochs": 10 * scale,
             "extreme_epochs": 10 * scale,
@@ -139,12 +127,11 @@ class Astec(Algorithm):
 
     def _plan(self, size: Size, device: str) -> Plan:
         outputs, listed, n_labels = number(self.n_clusters), self.shortlist_size + self.n_random, size.n_labels
-        first = self.reranker_size + self.reranker_random
         against = {"all": n_labels, "uniform": self.n_drawn, "unigram": self.n_drawn}.get(str(self.negatives), listed)
         stages = [
             ("surrogate", outputs, self._drawn(outputs, device) or outputs, self.surrogate_epochs),
             ("extreme", n_labels, min(n_labels, against), self.extreme_epochs),
-            ("re-ranker", n_labels, min(n_labels, first), self.reranker_epochs),
+            ("re-ranker", n_labels, min(n_labels, self.reranker_size + self.reranker_random), self.reranker_epochs),
         ]
         left_out = {"surrogate": self.surrogate in ("none", "word_vectors"), "re-ranker": not self.reranker_epochs}
         costs = [self._cost(*stage, size, device) for stage in stages if not left_out.get(stage[0])] * self.n_members
@@ -167,20 +154,23 @@ class Astec(Algorithm):
         return self.n_drawn if outputs > _EXACT and device == "cpu" else 0
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
+        assert self.encoder is not None
         self._rows = self._row_stages(run.device.type)
         self._documents = feature_rows(data.features, run.device)
         self._labels = SparseRows.of(data.relevance, run.device)
+        head = self.head_centres, self.head_documents
+        self._near = LabelSearch(data.relevance, run, self.shortlist_size, self.search, *head)
         self.steps_ = [self.game.build(data.relevance, data.label_names, run.seed_of("graph"))] if self.game else []
         self.members_: list[Servable] = []
         for member in range(self.n_members):
-            base = self._base(data, run, member)
+            base = self._rows.encoder(self.encoder, self.vectoriser, data, run, member)
             if self.surrogate != "none":
                 yield from self._features(data, run, member, base)
             if self.classifier == "rows":
                 encoders, scorers = yield from self._extreme(data, run, member, base)
             else:
                 encoders, scorers = self._solved(self.classifier, data, run, member, base)
-            centres = self._centres(encoded(base, self._documents, run.device), data, run)
+            centres = self._near.centres(encoded(base, self._documents, run.device))
             candidates = centres.served("shortlist", number(self.served_labels))
             mix = reranker_mix(len(scorers), self.reranker_weight, self.fusion_weight, by_row=self.fusion == "row_max")
             self.members_.append(Servable(data.vectoriser, encoders, candidates, scorers, mix, self.steps_))
@@ -202,14 +192,6 @@ class Astec(Algorithm):
             label_lr=self.label_lr,
         )
 
-    def _base(self, data: Prepared, run: Run, member: int) -> DocumentEncoder:
-        """The encoder without a block."""
-        assert self.encoder is not None
-        dim, generator = number(self.embedding_dim), run.generator("encoder", member)
-        sparse = run.device.type == "cpu" and not data.size.dense
-        base = make_encoder(self.encoder, self.vectoriser, data.vectoriser, dim, generator, sparse=sparse)
-        return base.to(run.device)
-
     def _with_block(self, base: DocumentEncoder, run: Run, kind: Transfer = "spectral") -> TransferEncoder:
         block = TransferBlock(base.dim, number(self.dropout), kind, self.transfer_limit)
         return TransferEncoder(base, block).to(run.device)
@@ -223,24 +205,18 @@ class Astec(Algorithm):
             table = run.keep(kind, "", lambda: word_vectors(bags, base.dim, run.seed_of(kind)))
             base.token_embeddings.data.copy_(torch.from_numpy(table))
             return
-        lr, outputs, seed = self.surrogate_lr, number(self.n_clusters), run.seed_of("surrogate", member)
-        make = partial(surrogate_targets, kind, outputs, data.relevance, bags, seed, run.device)
-        arrays, encoder = run.keep_all(name, "", make), self._with_block(base, run)
-        if "values" in arrays:
-            with run.seeded("projection", member):
-                head = torch.nn.Linear(base.dim, arrays["values"].shape[1]).to(run.device)
-            values = torch.from_numpy(arrays["values"]).to(run.device)
-            task: RowTask | ProjectionTask = ProjectionTask(encoder, head, self._documents, values)
-        else:
-            classifier = self._rows.classifier(outputs, lr, ROW_LR, self.surrogate_loss)
-            negatives = Negatives(drawn=self._drawn(outputs, run.device.type))
-            task = RowTask(encoder, classifier, self._documents, target_rows(arrays, outputs, run.device), negatives)
-        yield self._rows.stage(name, task, lr, number(self.surrogate_epochs))
+        device, outputs, seed = run.device, number(self.n_clusters), run.seed_of("surrogate", member)
+        targets = run.keep_all(name, "", lambda: surrogate_targets(kind, outputs, data.relevance, bags, seed, device))
+        encoder, drawn = self._with_block(base, run), self._drawn(outputs, device.type)
+        classifier = self._rows.classifier(outputs, self.surrogate_lr, ROW_LR, self.surrogate_loss)
+        with run.seeded("projection", member):
+            task = surrogate_task(targets, encoder, classifier, self._documents, drawn, device)
+        yield self._rows.stage(name, task, self.surrogate_lr, number(self.surrogate_epochs))
 
     def _extreme(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Generator[Stage, None, _Parts]:
         """Modules II to IV and the re-ranker. While the encoder itself is trained, lists are made anew now and then."""
-        joint, epochs = self.surrogate == "none" or self.transfer == "fine_tune", number(self.extreme_epochs)
-        encoder, lr, listed = self._with_block(base, run, self.transfer), self.extreme_lr, self.negatives in _LISTED
+        joint, listed = self.surrogate == "none" or self.transfer == "fine_tune", self.negatives in get_args(ListSource)
+        encoder, lr, epochs = self._with_block(base, run, self.transfer), self.extreme_lr, number(self.extreme_epochs)
         classifier = self._rows.classifier(data.size.n_labels, lr, _LISTS_LR if listed else ROW_LR, self.loss)
         every = self.rebuild_every if joint and listed else epochs
         for begin in range(0, epochs, every):
@@ -269,7 +245,7 @@ class Astec(Algorithm):
         if got := self.reranker_epochs:
             raise ConfigError("only rows have a re-ranker", where="reranker_epochs", got=got, allowed="0")
         vectors, seed, served = encoded(base, self._documents, run.device), run.seed_of("solver", member), base.served()
-        lists = self._lists(vectors, data, run, f"lists-{member}", "centroids") if kind == "slice" else None
+        lists = self._near.lists(f"lists-{member}", vectors) if kind == "slice" else None
         scorer = solved(kind, "document", vectors.cpu().numpy(), data.relevance, lists, seed)
         return {"shortlist": served, "document": served}, [scorer]
 
@@ -280,14 +256,5 @@ class Astec(Algorithm):
             return Negatives(drawn=self.n_drawn, chance=unigram_chance(data.label_counts, power, run.device))
         if self.negatives == "all" or self.negatives is None:
             return Negatives()
-        lists = self._lists(vectors, data, run, name, self.negatives)
+        lists = self._near.lists(name, vectors, self.negatives)
         return Negatives(shortlist=torch.from_numpy(lists).to(run.device), drawn=self.n_random)
-
-    def _lists(self, vectors: torch.Tensor, data: Prepared, run: Run, name: str, source: ListSource) -> np.ndarray:
-        said, seed, size = partial(run.log, "search"), run.seed_of(name), self.shortlist_size
-        shortlister = Shortlister(source=source, size=size, method=self.search, seed=seed, said=said)
-        return run.keep(name, "", lambda: shortlister.lists(vectors, data.relevance, self._centres(vectors, data, run)))
-
-    def _centres(self, vectors: torch.Tensor, data: Prepared, run: Run) -> Centres:
-        extra, head, seed = self.head_centres, self.head_documents, run.seed_of("centres")
-        return label_centres(vectors, data.relevance, n_extra=extra, head=head, seed=seed)

@@ -21,22 +21,16 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
-import scipy.sparse as sp
 import torch
-from torch.nn import functional as F
 
 from xclearn.config import Count, Rate, Share, Weight
 from xclearn.config import Size as Number
 from xclearn.errors import ConfigError
 from xclearn.inference.components import Product
-from xclearn.inference.re_ranking import bag_encoder
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.encoder_settings import (
-    Bag,
-    Convolution,
-    Multilayer,
-    Transformer,
+    EncoderSettings,
     encoder_dim,
     encoder_for,
     encoder_parameters,
@@ -44,8 +38,8 @@ from xclearn.parts.encoder_settings import (
     make_encoder,
     usual_dim,
 )
-from xclearn.parts.encoders import DocumentEncoder, random_table
-from xclearn.parts.label_clusters import cluster_rows, label_vectors, membership, padded_rows
+from xclearn.parts.encoders import DocumentEncoder
+from xclearn.parts.label_clusters import cluster_rows, membership, padded_rows
 from xclearn.parts.learned_edges import IndexedNetwork, LabelIndex, PairClassifier, random_edges
 from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.re_ranking import SparseRanking
@@ -69,7 +63,7 @@ class Elias(Algorithm):
     name: ClassVar[str] = "elias"
 
     vectoriser: Words | WordPiece | Sequences | Pretrained = field(default_factory=Words)  # how texts become tokens
-    encoder: Bag | Multilayer | Convolution | Transformer | None = None  # auto: what fits the vectoriser
+    encoder: EncoderSettings | None = None  # auto: what fits the vectoriser
     embedding_dim: Count | None = None  # length of document and label vectors; a transformer has its own
     batch_size: Count | None = None  # documents per step
     training: Literal["two_stages", "partition", "end_to_end"] = "two_stages"  # stage 1 alone; stage 2 from nothing
@@ -124,9 +118,8 @@ class Elias(Algorithm):
         epochs = {"first": number(self.first_epochs), "second": number(self.second_epochs)}
         kept = {"partition": ["first"], "end_to_end": ["second"], "two_stages": ["first", "second"]}[self.training]
         data = (4 if size.dense else 8) * size.n_feature_entries + 8 * size.n_relevant + 16 * size.n_documents
-        return Plan(
-            device=device, data=data, stages=tuple(self._cost(name, epochs[name], size, device) for name in kept)
-        )
+        costs = tuple(self._cost(name, epochs[name], size, device) for name in kept)
+        return Plan(device=device, data=data, stages=costs)
 
     def _cost(self, name: str, epochs: int, size: Size, device: str) -> StageCost:
         assert self.encoder is not None
@@ -206,7 +199,8 @@ class Elias(Algorithm):
         n_clusters, seed = number(self.n_clusters), run.seed_of("clusters", member)
 
         def cluster() -> np.ndarray:
-            vectors = self._bag_vectors(stages.relevance, data, run)
+            dim, generator = number(self.embedding_dim), run.generator("projection")
+            vectors = stages.bag_vectors(data, dim, generator, texts=self.cluster_text)
             learnt = [] if before is None else [stages.label_vectors(before)]
             return cluster_rows(torch.cat([*vectors, *learnt], dim=1), n_clusters, seed)
 
@@ -238,9 +232,8 @@ class Elias(Algorithm):
 
     def _encoder(self, stages: IndexedStages, data: Prepared, run: Run, member: int) -> DocumentEncoder:
         assert self.encoder is not None
-        rows, generator = stages.documents, run.generator("encoder", member)
-        sparse = run.device.type == "cpu" and reads_tokens(rows)
-        dim = number(self.embedding_dim)
+        dim, generator = number(self.embedding_dim), run.generator("encoder", member)
+        sparse = run.device.type == "cpu" and reads_tokens(stages.documents)
         return make_encoder(self.encoder, self.vectoriser, data.vectoriser, dim, generator, sparse=sparse)
 
     def _network(
@@ -254,18 +247,6 @@ class Elias(Algorithm):
         prior = -math.log(number(self.shortlist_size) + 1)
         classifier = PairClassifier(n_labels, encoder.dim, prior, sparse=run.device.type == "cpu")
         return IndexedNetwork(encoder, index, classifier).to(run.device)
-
-    def _bag_vectors(self, relevance: SparseRows, data: Prepared, run: Run) -> list[torch.Tensor]:
-        """Random projections of each label's summed documents' bags and of its text's, of length one (L, D)."""
-        encoder = bag_encoder(data.vectoriser, data.features)
-        bags = SparseRows.of(encoder.encode(data.features), run.device)
-        dim, generator = number(self.embedding_dim), run.generator("projection")
-        table = random_table(bags.n_columns, dim, generator).to(run.device).detach()
-        found = [label_vectors(table, bags, relevance)]
-        if self.cluster_text and data.label_features is not None:
-            texts = SparseRows.of(encoder.encode(data.label_features), run.device)
-            found.append(label_vectors(table, texts, SparseRows.of(sp.identity(len(texts), format="csr"), run.device)))
-        return [F.normalize(vectors, dim=1) for vectors in found]
 
     def _served_member(self, data: Prepared, network: IndexedNetwork) -> Servable:
         index = network.index.served("document", number(self.beam), number(self.shortlist_size))

@@ -19,7 +19,6 @@ import math
 from collections.abc import Generator, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
@@ -40,10 +39,11 @@ from xclearn.parts.row_training import Negatives, RowTask, encoded
 from xclearn.parts.rows import SparseRows, feature_rows
 from xclearn.parts.transfer import TransferBlock, TransferEncoder
 from xclearn.search.nearest import Method
-from xclearn.search.shortlists import Centres, Shortlister
+from xclearn.search.shortlists import Centres
 from xclearn.text import WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.cycles import BestCycle
+from xclearn.training.label_lists import LabelSearch
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
@@ -216,9 +216,8 @@ class Lightdxml(Algorithm):
         return vectors
 
     def _lists(self, name: str, vectors: torch.Tensor, data: Prepared, run: Run) -> Negatives:
-        said, size = partial(run.log, "search"), self.shortlist_size
-        shortlister = Shortlister(source="centroids", size=size, method=self.search, seed=0, said=said)
-        lists = run.keep(name, "", lambda: shortlister.lists(vectors, data.relevance, self.centres_))
+        search = LabelSearch(data.relevance, run, self.shortlist_size, self.search)
+        lists = search.lists(name, vectors, centres=self.centres_)
         return Negatives(shortlist=torch.from_numpy(lists).to(run.device), drawn=self.n_random)
 
     def _encoder(self, data: Prepared, run: Run) -> TransferEncoder:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -27,9 +26,9 @@ from xclearn.parts.frozen import solved
 from xclearn.parts.linear import Solver
 from xclearn.parts.surrogates import word_vectors
 from xclearn.search.nearest import Method
-from xclearn.search.shortlists import Shortlister, label_centres
 from xclearn.text import WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
+from xclearn.training.label_lists import LabelSearch
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
@@ -79,11 +78,9 @@ class Slice(Algorithm):
         self.encoder_ = Bag(table, layers)
         vectors = self.encoder_.encode(data.features)
         rows = torch.from_numpy(vectors)
-        self.centres_ = label_centres(rows, data.relevance, n_extra=0, head=1, seed=0)
-        said, size = partial(run.log, "search"), self.shortlist_size
-        shortlister = Shortlister(source="centroids", size=size, method=self.search, seed=0, said=said)
-        lists = run.keep("lists", "", lambda: shortlister.lists(rows, data.relevance, self.centres_))
-        seed = run.seed_of("classifiers")
+        search = LabelSearch(data.relevance, run, self.shortlist_size, self.search)
+        self.centres_ = search.centres(rows)
+        lists, seed = search.lists("lists", rows, centres=self.centres_), run.seed_of("classifiers")
         self.scorer_ = solved("slice", "document", vectors, data.relevance, lists, seed, self.epochs)
         if self.fusion_weight is None:
             self.fusion_weight = best_fusion_weight(data, self.stopping, self._servable(data), _FUSION_WEIGHTS)

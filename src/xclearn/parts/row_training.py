@@ -20,6 +20,7 @@ from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.losses import MEASURE_EVERY, OutputLoss
 from xclearn.parts.row_update import RowAdam, RowSgd
 from xclearn.parts.rows import FeatureRows, SparseRows
+from xclearn.parts.surrogates import target_rows
 
 ROW_UPDATES = {"sgd": RowSgd, "adam": RowAdam}
 _AT_ONCE = 1024  # documents encoded at a time outside training
@@ -114,6 +115,25 @@ class ProjectionTask:
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
         """Mean squared distance of a coordinate."""
         return F.mse_loss(self.head(self.encoder(self.documents.take(rows))), self.targets[rows])
+
+
+def surrogate_task(
+    targets: dict[str, np.ndarray],
+    encoder: DocumentEncoder,
+    classifier: RowClassifier,
+    documents: FeatureRows,
+    drawn: int,
+    device: torch.device,
+) -> RowTask | ProjectionTask:
+    """The task of an encoder that wants `targets` of documents; coordinates ask a linear map, not the classifier.
+
+    `drawn` outputs are trained in a step beside the relevant ones; 0: all.
+    """
+    if "values" in targets:
+        head = nn.Linear(encoder.dim, targets["values"].shape[1]).to(device)
+        return ProjectionTask(encoder, head, documents, torch.from_numpy(targets["values"]).to(device))
+    positives = target_rows(targets, len(classifier.rows), device)
+    return RowTask(encoder, classifier, documents, positives, Negatives(drawn=drawn))
 
 
 def row_classifier(

@@ -6,6 +6,7 @@ low-rank form of relevance, and word vectors that are made without labels. Knows
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -23,6 +24,12 @@ Surrogate = Literal[
 
 _STEPS, _RESTART, _NEIGHBOURS = 50, 0.2, 10  # of the random walk over labels, as published
 _PROJECTED = 128  # random directions in which label centroids are clustered
+
+
+def usual_outputs(kind: Surrogate, n_labels: int) -> int:
+    """How many outputs a task has where nothing is set."""
+    few = {"selection": math.ceil(n_labels / 5), "projection": min(256, n_labels)}
+    return few.get(kind, 2 ** min(16, max(0, math.floor(math.log2(n_labels / 2)))))
 
 
 def surrogate_targets(

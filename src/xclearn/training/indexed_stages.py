@@ -1,7 +1,7 @@
 """Stages that train a network through a label index: the loss of a batch, optimisers by group, averaged weights.
 
-Also what is asked of such a network over all of train: label vectors, and matches of clusters and labels. Knows nothing
-about which stages an algorithm has.
+Also what is asked of all of train: label vectors, without a network and by one, and its matches of clusters and labels.
+Knows nothing about which stages an algorithm has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from xclearn.config import Count, Rate, Share, Weight
+from xclearn.inference.re_ranking import bag_encoder
 from xclearn.parts.averaging import WeightAverage
+from xclearn.parts.encoders import random_table
+from xclearn.parts.label_clusters import label_vectors
 from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.learned_edges import IndexedNetwork, edges_from_matches, path_losses
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
@@ -151,6 +154,21 @@ class IndexedStages:
                 return measured()
 
         return score
+
+    @torch.no_grad()
+    def bag_vectors(self, data: Prepared, dim: int, generator: torch.Generator, *, texts: bool) -> list[torch.Tensor]:
+        """Random projections of each label's summed documents' bags and, with `texts`, of its own text's.
+
+        Each is of length one (L, D).
+        """
+        encoder, device = bag_encoder(data.vectoriser, data.features), self.relevance.indptr.device
+        bags = SparseRows.of(encoder.encode(data.features), device)
+        table = random_table(bags.n_columns, dim, generator).to(device)
+        found = [label_vectors(table, bags, self.relevance)]
+        if texts and data.label_features is not None:
+            own = SparseRows.of(encoder.encode(data.label_features), device)
+            found.append(label_vectors(table, own, SparseRows.of(sp.identity(len(own), format="csr"), device)))
+        return [F.normalize(vectors, dim=1) for vectors in found]
 
     @torch.no_grad()
     def label_vectors(self, network: IndexedNetwork) -> torch.Tensor:

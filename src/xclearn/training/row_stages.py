@@ -15,12 +15,14 @@ import torch
 from xclearn.inference.servable import Servable
 from xclearn.inference.shortlists import Mix
 from xclearn.parts.classifiers import RowClassifier, row_width
+from xclearn.parts.encoder_settings import EncoderSettings, make_encoder
 from xclearn.parts.encoders import DocumentEncoder, encoder_optimisers
 from xclearn.parts.label_encoder import LabelTask
 from xclearn.parts.losses import SCORES_AT_ONCE, OutputLoss
 from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.row_training import ROW_UPDATES, Negatives, ProjectionTask, RowTask, row_classifier
 from xclearn.parts.rows import FeatureRows, feature_rows
+from xclearn.text import TextSettings
 from xclearn.training.plan import StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
@@ -84,6 +86,13 @@ class RowStages:
             return None
         metric = self.stopping.metric
         return lambda: served_score(data, metric, served())
+
+    def encoder(
+        self, settings: EncoderSettings, text: TextSettings, data: Prepared, run: Run, member: int
+    ) -> DocumentEncoder:
+        """A fresh encoder; on a CPU the gradient of its token table holds only the tokens of the batch."""
+        generator, sparse = run.generator("encoder", member), self.device == "cpu" and not data.size.dense
+        return make_encoder(settings, text, data.vectoriser, self.dim, generator, sparse=sparse).to(run.device)
 
     def classifier(self, n_outputs: int, adam: float, sgd: float, loss: OutputLoss = "bce_sum") -> RowClassifier:
         """Fresh rows; `adam` and `sgd` are their learning rates where none is set."""
