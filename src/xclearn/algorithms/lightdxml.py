@@ -97,7 +97,7 @@ class Lightdxml(Algorithm):
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu, few = device == "cuda", size.n_labels <= _MANY_LABELS
         dim, epochs = self.embedding_dim or usual_dim(size.n_labels, device), self.model_epochs or (10 if few else 20)
-        negatives = self.negatives or ("all" if gpu or size.n_labels <= 4_000 else "nearest")
+        negatives = self.negatives or ("all" if gpu or size.n_labels <= 10_000 else "nearest")
         return {
             "embedding_dim": dim,
             "dropout": 0.5 if gpu else 0.3,
