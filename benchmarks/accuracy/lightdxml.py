@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def run(data: Dataset, arguments: argparse.Namespace, line: str, seed: int) -> list[dict[str, Any]]:
-    """Train once; what was measured, and for LightDXML the same at every mix."""
+    """Train once; what was measured, and where the sweep of mixes asks for it the same at each."""
     modules: dict[str, float] = defaultdict(float)
 
     def note(event: Any) -> None:
@@ -92,7 +92,9 @@ def run(data: Dataset, arguments: argparse.Namespace, line: str, seed: int) -> l
     algorithm, facts = fitted(data, arguments, line, seed, note)
     facts["modules_s"] = " ".join(f"{module}={spent:.1f}" for module, spent in modules.items())
     facts |= {"rest_s": round(facts["train_s"] - sum(modules.values()), 1), **served(algorithm, data)}
-    mixes = MIXES if algorithm.name == "lightdxml" else ()
+    mixes = (
+        MIXES if any(row[2] == line and row[0] == "mix" and asked_for(arguments, *row[:2]) for row in TABLES) else ()
+    )
     return [facts | figures(algorithm, data), *(facts | mixed(algorithm, data, weight) for weight in mixes)]
 
 
