@@ -99,7 +99,6 @@ def test_an_encoder_has_a_sparse_gradient_on_a_cpu_where_documents_have_few_feat
 
 def test_without_stopping_there_is_no_score():
     made = stages(stopping=None)
-    assert made.score(task(nn.Identity()), None) is None
     assert made.served_score(lambda: None, None) is None
 
 

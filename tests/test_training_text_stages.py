@@ -12,6 +12,7 @@ from xclearn.parts.rows import SparseRows
 from xclearn.parts.text_network import OutputTexts, TextNetwork
 from xclearn.text import Words
 from xclearn.training.prepare import Size, prepare
+from xclearn.training.scoring import task_score
 from xclearn.training.stage import Stopping
 from xclearn.training.text_stages import ClassifierCost, Material, TextStages
 
@@ -51,9 +52,9 @@ def test_only_a_stage_with_a_score_has_patience():
     stopping = Stopping(metric="P@1", patience=3)
     data = prepare(planted("sparse", n_labels=6), Words(), stopping, 0)
     task = Material.of(data, CPU).task(network(Material.of(data, CPU)))
-    score = stages(stopping=stopping).score(task, data)
+    score = task_score(task, data, stopping)
     assert 0 <= score() <= 100
-    assert stages().score(task, data) is None
+    assert task_score(task, data, None) is None
     patience = [stages("exact", stopping).stage("one", task, 1, 0.1, None, each).patience for each in (score, None)]
     assert patience == [3, None]
 

@@ -92,9 +92,8 @@ def run(data: Dataset, arguments: argparse.Namespace, line: str, seed: int) -> l
     algorithm, facts = fitted(data, arguments, line, seed, note)
     facts["modules_s"] = " ".join(f"{module}={spent:.1f}" for module, spent in modules.items())
     facts |= {"rest_s": round(facts["train_s"] - sum(modules.values()), 1), **served(algorithm, data)}
-    mixes = (
-        MIXES if any(row[2] == line and row[0] == "mix" and asked_for(arguments, *row[:2]) for row in TABLES) else ()
-    )
+    swept = [row[2] for row in TABLES if row[0] == "mix" and asked_for(arguments, *row[:2])]
+    mixes = MIXES if line in swept else ()
     return [facts | figures(algorithm, data), *(facts | mixed(algorithm, data, weight) for weight in mixes)]
 
 

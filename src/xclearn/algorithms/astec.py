@@ -48,7 +48,7 @@ from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
 from xclearn.training.run import Run
-from xclearn.training.scoring import best_fusion_weight, mixed_with
+from xclearn.training.scoring import best_fusion_weight, mixed_with, task_score
 from xclearn.training.stage import Stage, Stopping
 
 _Parts: TypeAlias = tuple[dict[str, Encoder], list[Scorer]]  # of a member
@@ -224,7 +224,7 @@ class Astec(Algorithm):
             documents, trained = (self._documents, encoder) if joint else (DenseRows(vectors), encoder.block)
             negatives = self._negatives(vectors, data, run, f"lists-{member}-{begin}")
             task = RowTask(trained, classifier, documents, self._labels, negatives)
-            score = self._rows.score(replace(task, encoder=encoder), data) if end == epochs else None
+            score = task_score(replace(task, encoder=encoder), data, self.stopping) if end == epochs else None
             name, share = f"extreme-{member}-{begin}", (begin / epochs, end / epochs)
             yield self._rows.stage(name, task, lr, end - begin, share, score)
         served = base.served()

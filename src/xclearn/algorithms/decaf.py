@@ -39,6 +39,7 @@ from xclearn.training.label_lists import LabelLists, label_lists
 from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
+from xclearn.training.scoring import task_score
 from xclearn.training.stage import Stage, Stopping
 from xclearn.training.text_stages import ClassifierCost, Material, Ranker, TextStages, token_table, usual_settings
 
@@ -131,7 +132,7 @@ class Decaf(Algorithm):
                 found = label_lists(surrogate, data, run, source=source, size=self.list_size, method=self.search)
             self._note_premise(data, found, run)
             ranker = train.task(self._network(before.table, texts, before, run))
-            epochs, score = number(self.ranker_epochs), stages.score(ranker, data)
+            epochs, score = number(self.ranker_epochs), task_score(ranker, data, self.stopping)
             yield stages.stage(f"ranker-{member}", ranker, epochs, self.later_lr, found, score)
             self.members_.append((ranker, found))
 

@@ -39,6 +39,7 @@ from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.plan import Plan, available_memory
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
+from xclearn.training.scoring import task_score
 from xclearn.training.stage import Metric, Stage, Stopping
 from xclearn.training.text_stages import ClassifierCost, Material, Ranker, TextStages, token_table, usual_settings
 from xclearn.training.trial import best_choice, parted, score_with_game
@@ -124,7 +125,7 @@ class Eclare(Algorithm):
                 before, by_graph = shortlister.task.network, self.negatives == "graph"
                 negatives = graph_negatives(train.relevance, self.graph_, run.device) if by_graph else shortlister
             ranker = train.task(self._network(before.table, texts, before, run))  # Module III
-            epochs, score = number(self.ranker_epochs), self._text.score(ranker, data)
+            epochs, score = number(self.ranker_epochs), task_score(ranker, data, self.stopping)
             yield self._text.stage(f"ranker-{member}", ranker, epochs, self.later_lr, negatives, score)  # Module IV
             run.log("parts", member=member, lengths=mean_by_bin(ranker.part_lengths(), data.label_counts))
             self.members_.append((ranker, shortlister))

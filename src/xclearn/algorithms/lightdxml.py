@@ -48,7 +48,7 @@ from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
 from xclearn.training.run import Run
-from xclearn.training.scoring import best_fusion_weight, mixed_with
+from xclearn.training.scoring import best_fusion_weight, mixed_with, task_score
 from xclearn.training.stage import Stage, Stopping
 
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0)  # to choose from
@@ -154,7 +154,9 @@ class Lightdxml(Algorithm):
         task = RowTask(encoder, classifier, self._documents, self._labels, Negatives())
         best = BestCycle(task.module, self.stopping.patience if self.stopping else 1)
         among_nearest = rows.served_score(lambda: mixed_with(self._servable(data), 1.0), data)
-        score = among_nearest if self._nearest else rows.score(task, data)  # among the labels that are trained against
+        score = (
+            among_nearest if self._nearest else task_score(task, data, self.stopping)
+        )  # among the labels that are trained against
         for begin, end in self._cycles():
             if self._nearest:
                 vectors = yield from self._place(f"labels-{begin}", places, data, run)

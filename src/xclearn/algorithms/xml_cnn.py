@@ -31,6 +31,7 @@ from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.row_stages import RowStages
 from xclearn.training.run import Run
+from xclearn.training.scoring import task_score
 from xclearn.training.stage import Stage, Stopping
 
 
@@ -94,7 +95,7 @@ class XmlCnn(Algorithm):
         stages = RowStages(
             dim=dim, batch_size=number(self.batch_size), warm_up=self.warm_up, stopping=self.stopping, device=kind
         )
-        score = stages.score(self.task_, data)
+        score = task_score(self.task_, data, self.stopping)
         yield stages.stage("train", self.task_, self.encoder_lr, number(self.epochs), score=score)
 
     def _servable(self, data: Prepared) -> Servable:

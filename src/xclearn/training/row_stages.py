@@ -21,12 +21,12 @@ from xclearn.parts.label_encoder import LabelTask
 from xclearn.parts.losses import SCORES_AT_ONCE, OutputLoss
 from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.row_training import ROW_UPDATES, Negatives, ProjectionTask, RowTask, row_classifier
-from xclearn.parts.rows import FeatureRows, feature_rows
+from xclearn.parts.rows import FeatureRows
 from xclearn.text import TextSettings
 from xclearn.training.plan import StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
-from xclearn.training.scoring import held_out_score, served_score
+from xclearn.training.scoring import served_score
 from xclearn.training.stage import Stage, Stopping, one_cycle
 
 Task: TypeAlias = RowTask | ProjectionTask | LabelTask
@@ -70,15 +70,6 @@ class RowStages:
             score=score,
             patience=self.stopping.patience if self.stopping and score else None,
         )
-
-    def score(self, task: RowTask, data: Prepared) -> Callable[[], float] | None:
-        """The held-out metric of a task over labels, where one is to be stopped by."""
-        if self.stopping is None:
-            return None
-        assert data.held_out_features is not None
-        device = task.positives.indptr.device
-        held_out = feature_rows(data.held_out_features, device)
-        return held_out_score(data, self.stopping.metric, lambda rows, k: task.best(held_out, rows.to(device), k))
 
     def served_score(self, served: Callable[[], Servable], data: Prepared) -> Callable[[], float] | None:
         """The same of what is served."""

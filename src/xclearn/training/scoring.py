@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from xclearn.inference.servable import Servable
 from xclearn.inference.shortlists import Mix
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import evaluate_predictions, extra_for_filter
+from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 from xclearn.training.prepare import Prepared
 from xclearn.training.stage import Stopping
 
@@ -24,6 +26,29 @@ TEXT_WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of the cosine with a lab
 
 _AT_ONCE = 1024  # documents scored at a time
 _MOST_FILTERED = 100  # a few documents have hundreds of void labels; the rest of theirs is beyond any top 10
+
+
+class Ranking(Protocol):
+    """A task over labels: what it is trained on, and how it ranks them for some documents."""
+
+    @property
+    def positives(self) -> SparseRows:
+        """(N, L)."""
+        ...
+
+    def best(self, documents: FeatureRows, rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The k best labels of the documents `rows` (n,): ids, logits (n, k)."""
+        ...
+
+
+def task_score(task: Ranking, data: Prepared, stopping: Stopping | None) -> Callable[[], float] | None:
+    """The held-out metric of a task over labels, where one is to be stopped by."""
+    if stopping is None:
+        return None
+    assert data.held_out_features is not None
+    device = task.positives.indptr.device
+    held_out = feature_rows(data.held_out_features, device)
+    return held_out_score(data, stopping.metric, lambda rows, k: task.best(held_out, rows.to(device), k))
 
 
 def held_out_score(

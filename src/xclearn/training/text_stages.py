@@ -24,7 +24,6 @@ from xclearn.training.algorithm import number
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
-from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
 
 Ranker = Literal["exact", "sampled", "shortlist"]
@@ -142,15 +141,6 @@ class TextStages:
             score=score,
             patience=self.stopping.patience if self.stopping and score else None,
         )
-
-    def score(self, task: TextTask, data: Prepared) -> Callable[[], float] | None:
-        """The held-out metric of a task over labels, where one is to be stopped by."""
-        if self.stopping is None:
-            return None
-        assert data.held_out_features is not None
-        device = task.positives.indptr.device
-        held_out = feature_rows(data.held_out_features, device)
-        return held_out_score(data, self.stopping.metric, lambda rows, k: task.best(held_out, rows.to(device), k))
 
     def _optimisers(self, network: TextNetwork, lr: float) -> list[torch.optim.Optimizer]:
         """Adam, lazy for a sparse token table; SGD per document for what each label has of its own."""
