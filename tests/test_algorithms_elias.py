@@ -37,6 +37,8 @@ VARIANTS = {
         "first": ADAM,
         "second": ADAM,
     },
+    "on paths": {"negatives": "shortlist"},
+    "against all labels": {"negatives": "all"},
     "clustered again and averaged": {"recluster_after": 2, "second": AVERAGED},
     "re-ranked": {"sparse_ranker": {"depth": 20}},
     "calibrated": {"calibration": {"depth": 3}, "stopping": HELD_OUT},
@@ -114,7 +116,7 @@ def test_learnt_edges_reach_what_no_partition_can():
 
 
 def test_averaging_changes_what_is_served(data):
-    short = {"first_epochs": 1, "second_epochs": 2}
+    short = {"first_epochs": 1, "second_epochs": 2, "negatives": "shortlist"}
     plain, averaged = (
         elias(**short, second=second).fit(data, device="cpu").model.servable.scorers[0].weight
         for second in ({}, {"average_from": 0.5})
@@ -136,6 +138,23 @@ def test_more_than_there_are_labels_is_refused(data, name):
 def test_more_than_there_are_clusters_is_refused(data):
     with pytest.raises(ConfigError, match="beam: larger than there are; got 17; allowed: up to 16, the number of clus"):
         elias(beam=17).fit(data, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("reduction", {"reduction": "mean"}),
+        ("most_clusters", {"most_clusters": 3}),
+        ("second.accumulation", {"second": {"accumulation": 2}}),
+        ("first.average_from", {"first": {"average_from": 0.5}}),
+    ],
+)
+def test_what_only_classifiers_on_paths_have_is_refused_beside_others(data, name, settings):
+    with pytest.raises(ConfigError, match=rf'{name}: asks for .*; got \'drawn\'\. Set negatives = "shortlist"'):
+        elias(negatives="drawn", **settings).fit(data, device="cpu")
+    assert (
+        elias(**settings, first_epochs=1, second_epochs=1).fit(data, device="cpu").resolved_["negatives"] == "shortlist"
+    )
 
 
 def test_calibration_without_a_hold_out_is_refused(data):

@@ -31,7 +31,7 @@ from xclearn.inference.hashed import Affine
 from xclearn.inference.layered import Layered
 from xclearn.inference.sequences import Convolution, Filters, Transformer
 from xclearn.inference.servable import Ensemble, Servable
-from xclearn.inference.shortlists import CentroidSearch, Mix
+from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
 from xclearn.text.vectorisers import DenseVectoriser, SequenceVectoriser, WordVectoriser
 from xclearn.text.weighting import Weighting
 
@@ -80,6 +80,14 @@ def centres(make):
     return CentroidSearch("document", rows, labels, 25)
 
 
+def edges(make):
+    """Two edges in five lead nowhere, and some labels are reached by no path or by several."""
+    rng = np.random.default_rng(0)
+    labels = np.where(rng.random((9, 15)) < 0.4, -1, rng.permuted(np.tile(np.arange(N_LABELS), (9, 1)), axis=1)[:, :15])
+    chances = rng.random((9, 15)).astype(np.float32)
+    return LearnedEdges("document", make(9, DIM), make(9), 2.5, 4, labels.astype(np.int32), chances, 25)
+
+
 def texts(n=40, seed=0):
     rng = np.random.default_rng(seed)
     return [
@@ -123,7 +131,7 @@ def test_several_scorers_over_all_labels():
     assert_same_in_all_cases(made(normal(2), n_scorers=2))
 
 
-@pytest.mark.parametrize("stage", [clusters, centres])
+@pytest.mark.parametrize("stage", [clusters, centres, edges])
 @pytest.mark.parametrize(("fusion", "n_scorers"), [(Sigmoid(), 1), (Product(), 2), (Mix([0.7], 0.4, True), 1)])
 def test_shortlists(stage, fusion, n_scorers):
     if stage is clusters and isinstance(fusion, Mix):
@@ -132,7 +140,7 @@ def test_shortlists(stage, fusion, n_scorers):
 
 
 @pytest.mark.parametrize("at_once", [1, 64, 1000])
-@pytest.mark.parametrize("stage", [None, clusters, centres])
+@pytest.mark.parametrize("stage", [None, clusters, centres, edges])
 def test_blocks_of_labels_and_documents_change_nothing(at_once, stage):
     servable = made(normal(5), candidates=stage and stage(normal(6)))
     assert_same_in_all_cases(servable, scores_at_once=at_once)

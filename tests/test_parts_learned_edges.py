@@ -21,6 +21,7 @@ from xclearn.parts.learned_edges import (
     path_losses,
     random_edges,
 )
+from xclearn.parts.row_training import row_classifier
 from xclearn.parts.rows import Gathered, SparseRows
 from xclearn.text import vectoriser_for
 from xclearn.text.settings import Words
@@ -245,6 +246,49 @@ def test_what_is_served_ranks_as_the_network(fixed):
     assert (found.ids == ids.numpy()).mean() > 0.95  # fixed edges have ties
     np.testing.assert_allclose(found.scores, scores.exp().numpy(), rtol=1e-4)
     assert np.isneginf(found.scores[found.ids < 0]).all()
+
+
+def test_classifiers_apart_from_the_paths_rank_what_these_find():
+    network_of = BagEncoder(20, 4, 0.0, torch.Generator().manual_seed(0), sparse=True)
+    index, rows = random_index(1), row_classifier(15, 4, 0.1, "sgd", "bce_sum", torch.device("cpu"))
+    torch.nn.init.normal_(rows.weight[:, :5], generator=torch.Generator().manual_seed(2))
+    network = IndexedNetwork(network_of, index, rows).eval()
+    features = SparseRows.of(
+        sp.random(30, 20, 0.3, format="csr", random_state=0, dtype=np.float32), torch.device("cpu")
+    )
+    batch = features.take(torch.arange(30))
+    x = network_of(batch).detach()
+    found = {(o, c) for o, c in zip(*(each.tolist() for each in search(index, x, beam=3, size=10)[0][:2]), strict=True)}
+    logits = (x @ rows.weight[:, :4].T + rows.weight[:, 4] + rows.prior).numpy()
+    ids, scores = network.best(batch, 30, 8, 3, 10)
+    for row in range(30):
+        expected = sorted((c for o, c in found if o == row), key=lambda label: -logits[row, label])[:8]
+        assert ids[row].tolist() == expected + [-1] * (8 - len(expected))
+        chances = 1 / (1 + np.exp(-logits[row, expected]))
+        np.testing.assert_allclose(scores[row, : len(expected)].exp(), chances, rtol=1e-4)
+
+
+def test_wanted_labels_are_reached_by_the_best_of_all_paths():
+    index, x = random_index(3), torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
+    index.labels[index.labels == 7] = -1  # no path leads there
+    index = index_of(index.labels.numpy(), index.edges.detach(), 15, seed=3)
+    rows = [[0, 7], [1, 2, 3], [], [14]]
+    reached = index.reached(x, gathered(rows))
+    scores = [plain_scores(index, each, list(range(6))) for each in x.double().numpy()]
+    expected = [scores[row][label] for row, labels in enumerate(rows) for label in labels if label != 7]
+    np.testing.assert_allclose(reached.exp().detach(), expected, rtol=1e-5)
+
+
+def test_only_the_best_path_to_a_wanted_label_learns_and_only_while_it_is_not_certain():
+    """Label 0 is reached by clusters 0 (chance ¾ · 1 of 3 · ¼) and 1; label 1 by cluster 1, which is certain."""
+    index = index_of([[0, 2], [0, 1]], [[0.0, 0.0], [-9.0, 3.0]], n_labels=3, dim=1)
+    index.clusters.weight.data[:] = torch.tensor([[0.0], [np.log(3)]])
+    index.clusters.bias.data.zero_()
+    index.reached(torch.ones(1, 1), gathered([[0, 1]])).sum().backward()
+    weight, edges = index.clusters.weight.grad, index.edges.grad
+    assert weight[0] > 0  # cluster 0 is pulled up, 1 only pushed down by the softmax
+    assert torch.allclose(weight.sum(), torch.tensor(0.0), atol=1e-6)
+    assert (edges == 0).all()  # the best edges of both are certain
 
 
 # where edges come from

@@ -12,6 +12,7 @@ from xclearn import config
 from xclearn.algorithms.elias import Elias
 from xclearn.parts.encoders import BagEncoder, random_table
 from xclearn.parts.learned_edges import IndexedNetwork, LabelIndex, PairClassifier, random_edges
+from xclearn.parts.row_training import Negatives, row_classifier
 from xclearn.parts.rows import SparseRows
 from xclearn.text import Words
 from xclearn.training.indexed_stages import IndexedStages, Phase
@@ -33,7 +34,9 @@ FEATURES, RELEVANCE = matrix(V, 1), matrix(L, 2)
 def stages(**settings: object) -> IndexedStages:
     common = {"beam": 2, "size": 8, "most_clusters": 0, "batch_size": 10, "warm_up": 0.1, "label_optimiser": "sgd"}
     rows = {"documents": SparseRows.of(FEATURES, CPU), "relevance": SparseRows.of(RELEVANCE, CPU)}
-    return IndexedStages(**rows | common | {"weight_decay": 0.0, "reduction": "sum"} | settings)
+    return IndexedStages(
+        **rows | common | {"weight_decay": 0.0, "reduction": "sum", "negatives": Negatives()} | settings
+    )
 
 
 @pytest.fixture
@@ -116,6 +119,24 @@ def test_the_mean_reduction_divides_by_the_shortlist_and_the_most_positives(netw
     assert losses["mean", 0.0] == pytest.approx(losses["sum", 0.0] / 8, rel=1e-5)
     shortlist = losses["sum", 1.0] - losses["sum", 0.0]
     assert losses["mean", 1.0] - losses["mean", 0.0] == pytest.approx(shortlist / most, rel=1e-4)
+
+
+def test_classifiers_apart_from_the_paths_learn_as_one_vs_all_does(network):
+    """The loss is that of all labels and, weighted, what is not reached; rows move by its gradient."""
+    rows = row_classifier(L, D, 0.5, "sgd", "bce_sum", CPU)
+    network.classifier, before = rows, rows.weight.clone()
+    given = type("Batch", (), {"rows": torch.arange(10), "step": 0, "generator": None})
+    stage = stage_of(network, Phase(label_lr=0.2, shortlist_loss_weight=0.3))
+    found = stage.loss(given).item()
+    x, relevant = torch.from_numpy(vectors(network)[:10]), torch.from_numpy(RELEVANCE[:10].toarray())
+    logits = (x @ before[:, :D].T + rows.prior).requires_grad_()
+    loss = F.binary_cross_entropy_with_logits(logits, relevant, reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, logits)
+    missed = -network.index.reached(x, stages().relevance.take(torch.arange(10))).sum()
+    assert found == pytest.approx(float((loss + 0.3 * missed).detach()) / 10, rel=1e-5)
+    np.testing.assert_allclose(rows.weight[:, :D] - before[:, :D], -0.2 * gradient.T @ x, rtol=1e-4, atol=1e-6)
+    own = {id(p) for each in stage.optimisers for group in each.param_groups for p in group["params"]}
+    assert own == {id(parameter) for parameter in network.parameters()}
 
 
 def test_averaged_and_accumulated_stages_resume_to_the_same_bits(tmp_path):

@@ -26,9 +26,10 @@ import torch
 from xclearn.config import Count, Rate, Share, Weight
 from xclearn.config import Size as Number
 from xclearn.errors import ConfigError
-from xclearn.inference.components import Product
+from xclearn.inference.components import Product, Sigmoid
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.parts.calibration import Calibration
+from xclearn.parts.classifiers import RowClassifier
 from xclearn.parts.encoder_settings import (
     EncoderSettings,
     encoder_dim,
@@ -41,12 +42,12 @@ from xclearn.parts.encoder_settings import (
 from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.label_clusters import cluster_rows, membership, padded_rows
 from xclearn.parts.learned_edges import IndexedNetwork, LabelIndex, PairClassifier, random_edges
-from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.re_ranking import SparseRanking
+from xclearn.parts.row_training import Negatives, row_classifier
 from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
 from xclearn.text import Pretrained, Sequences, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
-from xclearn.training.indexed_stages import IndexedStages, Phase
+from xclearn.training.indexed_stages import IndexedStages, IndexShape, Phase
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
@@ -76,6 +77,8 @@ class Elias(Algorithm):
     beam: Count | None = None  # clusters explored for a document
     edges_per_cluster: Count | None = None  # labels that a cluster may lead to
     shortlist_size: Count | None = None  # labels scored for a document
+    negatives: Literal["shortlist", "drawn", "all"] | None = None  # labels that classifiers are trained against
+    n_drawn: Count = 1024  # labels drawn in a step by drawn negatives
     cluster_scale: Rate | None = None  # how many clusters may be certain at once
     edge_scale: Rate | None = None  # how many edges of a cluster may be certain at once
     edge_start: Literal["random", "matches"] = "matches"  # of edge weights: uniform in 0…1, or log of the matches
@@ -105,8 +108,9 @@ class Elias(Algorithm):
             "beam": min(n_clusters, 100 if gpu else 10),
             "cluster_scale": 50.0 if gpu else 10.0,
             "edges_per_cluster": min(n_labels, math.ceil(10 * n_labels / n_clusters)),
-            "shortlist_size": min(n_labels, 1300 if gpu else 500),
+            "shortlist_size": min(n_labels, 4000 if gpu else 500),
             "edge_scale": n_labels / n_clusters,
+            "negatives": "shortlist" if self._on_paths() else "all" if gpu else "drawn",
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
@@ -115,6 +119,11 @@ class Elias(Algorithm):
             if getattr(self, name) > limit:
                 allowed = f"up to {limit:,}, the number of {'clusters' if name == 'beam' else 'labels'}"
                 raise ConfigError("larger than there are", where=name, got=getattr(self, name), allowed=allowed)
+        if self.negatives != "shortlist" and (setting := self._on_paths()):
+            todo = 'Set negatives = "shortlist".'
+            raise ConfigError(
+                "asks for classifiers that are trained on paths", where=setting, got=self.negatives, todo=todo
+            )
         epochs = {"first": number(self.first_epochs), "second": number(self.second_epochs)}
         kept = {"partition": ["first"], "end_to_end": ["second"], "two_stages": ["first", "second"]}[self.training]
         data = (4 if size.dense else 8) * size.n_feature_entries + 8 * size.n_relevant + 16 * size.n_documents
@@ -123,31 +132,26 @@ class Elias(Algorithm):
 
     def _cost(self, name: str, epochs: int, size: Size, device: str) -> StageCost:
         assert self.encoder is not None
-        dim, gpu = encoder_dim(self.vectoriser, number(self.embedding_dim)), device == "cuda"
-        batch = getattr(self, name).batch_size or number(self.batch_size)
+        dim, phase = encoder_dim(self.vectoriser, number(self.embedding_dim)), getattr(self, name)
         clusters, shortlist = number(self.n_clusters), number(self.shortlist_size)
         slots = number(self.edges_per_cluster) if name == "second" else math.ceil(size.n_labels / clusters)
         table = sum(encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim))
-        rows, edges = size.n_labels * (dim + 1), clusters * (slots + dim)
-        learnt = 4 * (table + rows + edges) + 8 * clusters * slots
-        paths = batch * (number(self.beam) + math.ceil(size.labels_per_document)) * slots
-        pairs = batch * min(shortlist, paths // batch)
-        distinct = -size.n_labels * math.expm1(-pairs / size.n_labels)  # labels of a batch, if all were as likely
-        tokens = batch * size.n_feature_entries / size.n_documents
-        # a GPU has dense gradients, and all paths at once; a CPU the rows of the batch and their gradients
-        step = 4 * (table + rows) + 120 * paths if gpu else math.ceil(4 * dim * (2 * distinct + tokens))
-        step += dense_bytes(batch, pairs, size.n_labels) if gpu else 0
-        step += 64 * pairs + batch * encoder_working(self.encoder, self.vectoriser)
-        averaged = learnt if getattr(self, name).average_from < 1 else 0
-        return StageCost(
-            name=name,
-            parameters=learnt,
-            optimiser=8 * (table + edges + (rows if self.label_optimiser == "adam" else 0)),
-            working=step + averaged + (learnt if self.stopping else 0),
-            flops_per_epoch=6.0 * size.n_documents * dim * (clusters + 4 * pairs / batch),
-            epochs=epochs,
-            path=f"{name}: {shortlist:,} labels below {self.beam} of {clusters:,} clusters",
-        )
+        batch, scored = phase.batch_size or number(self.batch_size), {"all": size.n_labels, "drawn": self.n_drawn}
+        shape = IndexShape(batch, dim, table, encoder_working(self.encoder, self.vectoriser), clusters, slots)
+        adam, held = self.label_optimiser == "adam", self.stopping is not None
+        if self.negatives in scored:
+            path = f"{name}: classifiers apart from the paths, against {scored[self.negatives]:,} labels"
+            return shape.cost_apart(name, epochs, size, device, scored[self.negatives], path=path, adam=adam, held=held)
+        path = f"{name}: {shortlist:,} labels below {self.beam} of {clusters:,} clusters"
+        search, held = (number(self.beam), shortlist), held or phase.average_from < 1
+        return shape.cost_on_paths(name, epochs, size, device, search, path=path, adam=adam, held=held)
+
+    def _on_paths(self) -> str | None:
+        """A setting that only classifiers trained on paths have: others move at every step and are not averaged."""
+        asked = {"reduction": self.reduction != "sum", "most_clusters": self.most_clusters > 0}
+        for name, phase in (("first", self.first), ("second", self.second)):
+            asked |= {f"{name}.accumulation": phase.accumulation > 1, f"{name}.average_from": phase.average_from < 1}
+        return next((name for name, set_so in asked.items() if set_so), None)
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         stages = IndexedStages(
@@ -161,6 +165,7 @@ class Elias(Algorithm):
             label_optimiser=self.label_optimiser,
             weight_decay=self.weight_decay,
             reduction=self.reduction,
+            negatives=Negatives(drawn=self.n_drawn if self.negatives == "drawn" else 0),
         )
         self.members_: list[IndexedNetwork] = []
         for member in range(self.n_members):
@@ -244,11 +249,16 @@ class Elias(Algorithm):
         scales = {"cluster_scale": float(self.cluster_scale or 1), "edge_scale": float(self.edge_scale or 1)}
         with run.seeded("clusters"):
             index = LabelIndex(encoder.dim, torch.from_numpy(labels), weights, n_labels=n_labels, **scales)
-        prior = -math.log(number(self.shortlist_size) + 1)
-        classifier = PairClassifier(n_labels, encoder.dim, prior, sparse=run.device.type == "cpu")
-        return IndexedNetwork(encoder, index, classifier).to(run.device)
+        return IndexedNetwork(encoder, index, self._classifier(n_labels, encoder.dim, run)).to(run.device)
+
+    def _classifier(self, n_labels: int, dim: int, run: Run) -> PairClassifier | RowClassifier:
+        if self.negatives == "shortlist":
+            prior = -math.log(number(self.shortlist_size) + 1)
+            return PairClassifier(n_labels, dim, prior, sparse=run.device.type == "cpu")
+        return row_classifier(n_labels, dim, self.first.label_lr, self.label_optimiser, "bce_sum", run.device)
 
     def _served_member(self, data: Prepared, network: IndexedNetwork) -> Servable:
         index = network.index.served("document", number(self.beam), number(self.shortlist_size))
         encoders, scorers = {"document": network.encoder.served()}, [network.classifier.served("document")]
-        return Servable(data.vectoriser, encoders, index, scorers, Product())
+        fusion = Product() if self.negatives == "shortlist" else Sigmoid()
+        return Servable(data.vectoriser, encoders, index, scorers, fusion)

@@ -1,8 +1,8 @@
 """Many documents at once on a GPU: what a servable does in NumPy, in torch, with its tables on the device.
 
-It knows bags and transformers with their layers, all labels or a shortlist by clusters or label centres, linear scorers
-and every fusion; `unknown_part` names what it does not know. Texts become features on the CPU. Products are in float32,
-so the answers are the servable's up to rounding; the servable is its oracle.
+It knows bags and transformers with their layers, all labels or a shortlist by clusters, learnt edges or label centres,
+linear scorers and every fusion; `unknown_part` names what it does not know. Texts become features on the CPU. Products
+are in float32, so the answers are the servable's up to rounding; the servable is its oracle.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from xclearn.inference.hashed import Affine
 from xclearn.inference.layered import Layered
 from xclearn.inference.sequences import Transformer
 from xclearn.inference.servable import _MEMBER_DEPTH, Ensemble, Servable, _blocks, _check_k
-from xclearn.inference.shortlists import CentroidSearch, Mix
+from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
 from xclearn.text import Vectoriser
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _SCORES_AT_ONCE = 1 << 27  # on the device: 512 MiB
 _ROWS_AT_ONCE = 1024  # documents: enough for a product to be worth its labels' reading
 _KNOWN = (
     *(Relu, Residual, GatedBlock, Affine, Bag, Transformer, Layered),
-    *(AllLabels, ClusterBeam, CentroidSearch, Classifier, Sigmoid, Product, Mix),
+    *(AllLabels, ClusterBeam, LearnedEdges, CentroidSearch, Classifier, Sigmoid, Product, Mix),
 )
 
 Features: TypeAlias = sp.csr_matrix | np.ndarray
@@ -293,6 +293,8 @@ def _layer(layer: Layer, place: Place) -> Callable[[torch.Tensor], torch.Tensor]
 def _candidates(candidates: Candidates, place: Place) -> Callable[[Mapping[str, torch.Tensor]], Found] | None:
     if isinstance(candidates, ClusterBeam):
         return _cluster_beam(candidates, place)
+    if isinstance(candidates, LearnedEdges):
+        return _learned_edges(candidates, place)
     return _centroid_search(candidates, place) if isinstance(candidates, CentroidSearch) else None
 
 
@@ -300,6 +302,8 @@ def _shortlist_width(candidates: Candidates) -> int:
     """Values that finding a document's shortlist takes."""
     if isinstance(candidates, ClusterBeam):
         return max(len(candidates.bias), candidates.beam * int(np.diff(candidates.offsets).max()))
+    if isinstance(candidates, LearnedEdges):
+        return int(candidates.labels.max()) + 2 * candidates.beam * candidates.labels.shape[1]
     return len(candidates.labels) if isinstance(candidates, CentroidSearch) else 1
 
 
@@ -315,6 +319,24 @@ def _cluster_beam(stage: ClusterBeam, place: Place) -> Callable[[Mapping[str, to
         there = places < offsets[found + 1][:, :, None]
         ids = labels[places.clamp(max=len(labels) - 1)].masked_fill(~there, -1)
         return ids.flatten(1), best.repeat_interleave(len(steps), dim=1)
+
+    return find
+
+
+def _learned_edges(stage: LearnedEdges, place: Place) -> Callable[[Mapping[str, torch.Tensor]], Found]:
+    clusters = _Rows(stage.vector, place(stage.weight), place(stage.bias))
+    labels, edges, n_labels = place(stage.labels), place(stage.edges), int(stage.labels.max()) + 1
+
+    def find(vectors: Mapping[str, torch.Tensor]) -> Found:
+        logits = clusters.score_block(vectors[stage.vector], slice(None))  # (n, C)
+        found, best = _top(logits, min(stage.beam, len(clusters.bias)))  # (n, b)
+        total = (logits - best[:, :1]).exp().sum(dim=1, keepdim=True)
+        chance = (stage.scale * (best - best[:, :1]).exp() / total).clamp(max=1)
+        paths = (chance[:, :, None] * edges[found]).flatten(1)  # (n, b · E)
+        reached = paths.new_full((len(paths), 1 + n_labels), -1)  # first for edges that are not there
+        reached.scatter_reduce_(1, labels[found].flatten(1) + 1, paths, "amax")
+        ids, chances = _top(reached[:, 1:], min(stage.size, n_labels))
+        return ids.masked_fill(chances < 0, -1), chances.clamp(min=0).logit()
 
     return find
 

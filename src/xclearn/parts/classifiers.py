@@ -121,6 +121,11 @@ class RowClassifier(nn.Module):
         parts = zip(self._augment(x).float().split(at_once), (labels - self.rows.start).split(at_once), strict=True)
         return torch.cat([(self.table[own] @ inputs[:, :, None])[:, :, 0] for inputs, own in parts])
 
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor, owner: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Of pairs of a row of `x` (n, D) and a label (m,): (m,)."""
+        return products(self._augment(x), self._rows(slice(None)), owner, labels - self.rows.start).scores()
+
     def served(self, vector: str) -> components.Classifier:
         weight = self.weight.detach().cpu()
         return components.Classifier(

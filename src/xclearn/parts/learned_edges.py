@@ -3,6 +3,9 @@
     cluster   s_c  = min(1, a · softmax(W x + b))          edge   s_cl = min(1, e · softmax of the cluster's edges)
     label     ŷ_l  = max over clusters of s_c · s_cl       score  p_l  = σ(w_l · x + b_l) · ŷ_l
 
+Label classifiers are trained by p on what the paths find, or apart from them; then the index only finds labels, and
+σ(w_l · x + b_l) ranks these.
+
 Chances are kept as logarithms, so that a path however unlikely still learns. Which paths are taken is decided without a
 gradient; it then flows through those taken. Fixed edges are all certain: the index is then a partition of the labels.
 Knows nothing about stages or optimisers.
@@ -22,9 +25,10 @@ from torch.nn import functional as F
 from xclearn.inference import components, shortlists
 from xclearn.kernels import BACKEND, topk_csr
 from xclearn.kernels.paths import Clusters, best_paths
+from xclearn.parts.classifiers import RowClassifier
 from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.pair_products import pair_scores
-from xclearn.parts.rows import FeatureBatch, Gathered
+from xclearn.parts.rows import FeatureBatch, Gathered, SparseRows
 
 _NEVER = -1e4  # the logit of an edge that is not there: finite, as a cluster may have none
 _LEAST = 1e-7  # of 1 − ŷ, whose logarithm is taken
@@ -45,6 +49,8 @@ class LabelIndex(nn.Module):
     """Clusters over vectors, and their edges to labels: two tensors (C, E), which labels and how strongly."""
 
     labels: torch.Tensor
+    leading: torch.Tensor
+    starts: torch.Tensor
 
     def __init__(
         self,
@@ -61,8 +67,11 @@ class LabelIndex(nn.Module):
         self.register_buffer("labels", labels)  # (C, E) int64, −1 where there is none
         self.edges = None if edges is None else nn.Parameter(edges)  # (C, E); None: fixed
         self.n_labels, self.cluster_scale, self.edge_scale = n_labels, cluster_scale, edge_scale
-        led_to = labels[labels >= 0]
-        self.one_path = len(led_to.unique()) == len(led_to)  # no label is in two clusters
+        leading = labels.flatten().argsort(stable=True)[int((labels < 0).sum()) :]
+        starts = torch.searchsorted(labels.flatten()[leading], torch.arange(n_labels + 1))
+        self.register_buffer("leading", leading, persistent=False)  # edges (of C · E) that lead anywhere, by label
+        self.register_buffer("starts", starts, persistent=False)  # (L + 1,) where those to each label start
+        self.one_path = bool((starts.diff() <= 1).all())  # no label is in two clusters
 
     def chances(self, x: torch.Tensor) -> torch.Tensor:
         """log of the chance of each cluster (n, C), before it is cut at one: by this they are ranked."""
@@ -80,6 +89,15 @@ class LabelIndex(nn.Module):
         """log ŷ of each path (m,), with its gradient."""
         clusters = chances[paths.owner, paths.cluster].clamp(max=0)
         return clusters + strengths[paths.cluster, paths.slot].clamp(max=0)
+
+    def reached(self, x: torch.Tensor, wanted: Gathered) -> torch.Tensor:
+        """log ŷ by the best of all paths to each of the wanted labels that there is one to, with its gradient."""
+        chances, strengths = self.chances(x).clamp(max=0), self.strengths().flatten().clamp(max=0)
+        edges = SparseRows(self.starts, self.leading, strengths, len(strengths)).take(wanted.columns)
+        paths = chances[wanted.owner[edges.owner], edges.columns // self.labels.shape[1]] + strengths[edges.columns]
+        best = torch.full((len(wanted.columns),), -torch.inf, device=x.device)
+        best = best.scatter_reduce(0, edges.owner, paths, "amax")
+        return best[best > -torch.inf]
 
     @torch.no_grad()
     def parents(self, strengths: torch.Tensor) -> torch.Tensor:
@@ -219,9 +237,9 @@ class PairClassifier(nn.Module):
 
 @final
 class IndexedNetwork(nn.Module):
-    """Encoder, index and label classifiers."""
+    """Encoder, index and label classifiers, which are trained on paths or, as rows, apart from them."""
 
-    def __init__(self, encoder: DocumentEncoder, index: LabelIndex, classifier: PairClassifier) -> None:
+    def __init__(self, encoder: DocumentEncoder, index: LabelIndex, classifier: PairClassifier | RowClassifier) -> None:
         super().__init__()
         self.encoder, self.index, self.classifier = encoder, index, classifier
 
@@ -243,7 +261,7 @@ class IndexedNetwork(nn.Module):
     def best(self, features: FeatureBatch, n: int, k: int, beam: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The k best labels of each of n documents and log p of each: (n, k), −1 and −∞ where there are fewer."""
         paths, logits, reach = self(features, beam, size)
-        scores = F.logsigmoid(logits) + reach
+        scores = F.logsigmoid(logits) + (0 if isinstance(self.classifier, RowClassifier) else reach)
         order, rank = _ranked(paths.owner, scores, n)
         order, rank = order[rank < k], rank[rank < k]
         place = paths.owner[order], rank

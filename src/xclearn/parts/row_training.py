@@ -19,7 +19,7 @@ from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.losses import MEASURE_EVERY, OutputLoss
 from xclearn.parts.row_update import RowAdam, RowSgd
-from xclearn.parts.rows import FeatureRows, SparseRows
+from xclearn.parts.rows import FeatureRows, Gathered, SparseRows
 from xclearn.parts.surrogates import target_rows
 
 ROW_UPDATES = {"sgd": RowSgd, "adam": RowAdam}
@@ -41,6 +41,26 @@ class Negatives:
             return torch.randint(n_labels, shape, generator=generator, device=generator.device)
         places = torch.rand(shape, generator=generator, device=generator.device) * self.chance[-1]
         return torch.searchsorted(self.chance, places).clamp(max=n_labels - 1)
+
+    def loss(
+        self,
+        classifier: RowClassifier,
+        vectors: torch.Tensor,
+        positives: Gathered,
+        rows: torch.Tensor,
+        step: int,
+        generator: torch.Generator,
+    ) -> torch.Tensor:
+        """Train the classifier on `vectors` (n, D) of the documents `rows`: the mean loss; see `RowTask.loss`."""
+        n_labels = len(classifier.rows)
+        if self.shortlist is not None:
+            random = self.draw(n_labels, (len(rows), self.drawn), generator)
+            listed = torch.cat([self.shortlist[rows].long(), random], dim=1)
+            return classifier.shortlist_loss(vectors, Pairs.of(listed, positives))
+        if self.drawn == 0:
+            return classifier.exact_loss(vectors, positives, measure=step % MEASURE_EVERY == 0)
+        random = self.draw(n_labels, (self.drawn,), generator)
+        return classifier.sampled_loss(vectors, positives, torch.cat([positives.columns, random]).unique())
 
 
 @final
@@ -65,15 +85,7 @@ class RowTask:
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:
         """Mean loss of the documents `rows` (n,); NaN in most steps against all labels, as measuring is not free."""
         vectors, positives = self.encoder(self.documents.take(rows)), self.positives.take(rows)
-        ask, n_labels = self.negatives, self.positives.n_columns
-        if ask.shortlist is not None:
-            random = ask.draw(n_labels, (len(rows), ask.drawn), generator)
-            listed = torch.cat([ask.shortlist[rows].long(), random], dim=1)
-            return self.classifier.shortlist_loss(vectors, Pairs.of(listed, positives))
-        if ask.drawn == 0:
-            return self.classifier.exact_loss(vectors, positives, measure=step % MEASURE_EVERY == 0)
-        random = ask.draw(n_labels, (ask.drawn,), generator)
-        return self.classifier.sampled_loss(vectors, positives, torch.cat([positives.columns, random]).unique())
+        return self.negatives.loss(self.classifier, vectors, positives, rows, step, generator)
 
     @torch.no_grad()
     def best(self, documents: FeatureRows, rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:

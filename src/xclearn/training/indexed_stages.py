@@ -20,16 +20,22 @@ from torch.nn import functional as F
 from xclearn.config import Count, Rate, Share, Weight
 from xclearn.inference.re_ranking import bag_encoder
 from xclearn.parts.averaging import WeightAverage
+from xclearn.parts.classifiers import RowClassifier, row_width
 from xclearn.parts.encoders import random_table
 from xclearn.parts.label_clusters import label_vectors
 from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.learned_edges import IndexedNetwork, edges_from_matches, path_losses
+from xclearn.parts.losses import SCORES_AT_ONCE
+from xclearn.parts.pair_products import dense_bytes
+from xclearn.parts.row_training import Negatives
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
-from xclearn.training.prepare import Prepared
+from xclearn.training.plan import StageCost
+from xclearn.training.prepare import Prepared, Size
 from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
 
 _AT_ONCE = 1024  # documents looked at at a time outside training
+_WEIGHT_APART = 0.2  # of the shortlist loss: an encoder that serves the index more ranks labels worse
 _CLUSTER_LR = {"cpu": 0.03, "cuda": 0.005}  # longer trainings want the lower one
 
 
@@ -43,10 +49,84 @@ class Phase:
     cluster_lr: Rate | None = None  # peak learning rate of the clusters; auto: 0.03, on a GPU 0.005
     edge_lr: Rate = 0.05  # peak learning rate of the edges
     label_lr: Rate = 0.1  # peak learning rate of the label rows, per document with SGD
-    shortlist_loss_weight: Weight = 1.0  # of −log ŷ of relevant labels
+    shortlist_loss_weight: Weight | None = None  # of −log ŷ of relevant labels; auto: 1, apart from paths 0.2
     accumulation: Count = 1  # steps after which clusters, edges and label rows move
     average_from: Share = 1.0  # share of the stage after which weights are averaged; 1 leaves it out
     average_every: Count = 1  # steps between two weights of the average
+
+
+@final
+@dataclass(frozen=True)
+class IndexShape:
+    """What the cost of a stage depends on, beside the data."""
+
+    batch_size: int
+    dim: int
+    encoder: int  # values that the encoder learns
+    encoder_working: int  # bytes it holds for a document
+    n_clusters: int
+    n_slots: int  # edges of a cluster
+
+    def cost_on_paths(
+        self,
+        name: str,
+        epochs: int,
+        size: Size,
+        device: str,
+        search: tuple[int, int],
+        *,
+        path: str,
+        adam: bool,
+        held: bool,
+    ) -> StageCost:
+        """Of classifiers trained on what `search`, clusters explored and labels kept, finds; `held`: weights twice."""
+        (beam, shortlist), rows, batch = search, size.n_labels * (self.dim + 1), self.batch_size
+        paths = batch * (beam + math.ceil(size.labels_per_document)) * self.n_slots
+        pairs = batch * min(shortlist, paths // batch)
+        distinct = -size.n_labels * math.expm1(-pairs / size.n_labels)  # labels of a batch, if all were as likely
+        tokens = batch * size.n_feature_entries / size.n_documents
+        # a GPU has dense gradients, and all paths at once; a CPU the rows of the batch and their gradients
+        gpu = 4 * (self.encoder + rows) + 120 * paths + dense_bytes(batch, pairs, size.n_labels)
+        step = gpu if device == "cuda" else math.ceil(4 * self.dim * (2 * distinct + tokens))
+        return self._cost(name, epochs, size, (rows, rows if adam else 0), step + 64 * pairs, pairs / batch, path, held)
+
+    def cost_apart(
+        self, name: str, epochs: int, size: Size, device: str, scored: int, *, path: str, adam: bool, held: bool
+    ) -> StageCost:
+        """Of classifiers trained apart from the paths, a document against `scored` labels."""
+        gpu, rows, batch = device == "cuda", size.n_labels * row_width(self.dim), self.batch_size
+        relevant = math.ceil(batch * size.labels_per_document)
+        labels = min(size.n_labels, scored if scored == size.n_labels else scored + relevant)
+        block = (2 if gpu else 4) * min(batch * labels, SCORES_AT_ONCE[device])
+        leading = relevant * math.ceil(self.n_clusters * self.n_slots / size.n_labels)  # edges to relevant labels
+        tokens = size.n_features if gpu else 2 * batch * size.n_feature_entries / size.n_documents
+        step = 3 * block + 12 * batch * self.n_clusters + 40 * leading + math.ceil(4 * self.dim * tokens)
+        step += 8 * labels * row_width(self.dim) if labels < size.n_labels else 0  # rows drawn, and their gradient
+        step += 2 * rows if gpu else 0  # in half the bits
+        return self._cost(name, epochs, size, (rows, rows if adam else 0), step, labels, path, held)
+
+    def _cost(
+        self,
+        name: str,
+        epochs: int,
+        size: Size,
+        rows: tuple[int, int],  # learnt, and with a state of Adam
+        step: int,
+        labels: float,
+        path: str,
+        held: bool,
+    ) -> StageCost:
+        edges = self.n_clusters * (self.n_slots + self.dim)
+        learnt = 4 * (self.encoder + rows[0] + edges) + 16 * self.n_clusters * self.n_slots
+        return StageCost(
+            name=name,
+            parameters=learnt,
+            optimiser=8 * (self.encoder + edges + rows[1]),
+            working=step + self.batch_size * self.encoder_working + (learnt if held else 0),
+            flops_per_epoch=6.0 * size.n_documents * self.dim * (self.n_clusters + 4 * labels),
+            epochs=epochs,
+            path=path,
+        )
 
 
 @final
@@ -64,6 +144,7 @@ class IndexedStages:
     label_optimiser: Literal["sgd", "adam"]
     weight_decay: float
     reduction: Literal["sum", "mean"]
+    negatives: Negatives  # labels that classifiers trained apart from the paths are trained against
 
     def stage(
         self, name: str, network: IndexedNetwork, phase: Phase, epochs: int, data: Prepared, stopping: Stopping | None
@@ -95,7 +176,12 @@ class IndexedStages:
 
     def _loss(self, network: IndexedNetwork, phase: Phase, batch: Batch) -> torch.Tensor:
         """Classification and, weighted, how well relevant labels are reached."""
-        positives, n = self.relevance.take(batch.rows), len(batch.rows)
+        positives, n, weight = self.relevance.take(batch.rows), len(batch.rows), phase.shortlist_loss_weight
+        if isinstance(rows := network.classifier, RowClassifier):
+            x = network.encoder(self.documents.take(batch.rows))
+            classification = self.negatives.loss(rows, x, positives, batch.rows, batch.step, batch.generator)
+            missed = -network.index.reached(x, positives).sum() / n
+            return classification + (_WEIGHT_APART if weight is None else weight) * missed
         most = (self.most_clusters, batch.generator) if self.most_clusters else None
         paths, logits, reach = network(self.documents.take(batch.rows), self.beam, self.size, positives, most)
         classification = path_losses(logits, reach, paths.target).sum() / n
@@ -103,7 +189,7 @@ class IndexedStages:
         if self.reduction == "mean":
             most_positives = torch.bincount(positives.owner, minlength=n).max().clamp(min=1)
             classification, shortlist = classification / self.size, shortlist / most_positives
-        return classification + phase.shortlist_loss_weight * shortlist
+        return classification + (1.0 if weight is None else weight) * shortlist
 
     def _average(self, network: IndexedNetwork, phase: Phase, steps: int) -> WeightAverage:
         """Of all weights but the edges', or of none."""
@@ -115,7 +201,7 @@ class IndexedStages:
         self, network: IndexedNetwork, phase: Phase, batch_size: int
     ) -> tuple[list[torch.optim.Optimizer], list[torch.optim.Optimizer]]:
         """Those that move at every step, of the encoder, and those that may wait."""
-        encoder, index, rows = network.encoder, network.index, list(network.classifier.parameters())
+        encoder, index, classifier = network.encoder, network.index, network.classifier
         lazy = encoder.lazy_parameters()
         others = _without(encoder.parameters(), lazy)
         moving = [self._adamw(others, phase.encoder_lr)] if others else []
@@ -123,11 +209,16 @@ class IndexedStages:
         usual = _CLUSTER_LR[self.relevance.indptr.device.type]
         waiting = [self._adamw(list(index.clusters.parameters()), phase.cluster_lr or usual)]
         waiting += [] if index.edges is None else [self._adamw([index.edges], phase.edge_lr)]
+        if isinstance(classifier, RowClassifier):
+            classifier.update.lr = phase.label_lr  # updates itself
+            return moving, waiting
+        rows = list(classifier.parameters())
         if self.label_optimiser == "sgd":
             waiting.append(torch.optim.SGD(rows, lr=phase.label_lr * batch_size))
         else:
-            sparse = network.classifier.sparse
-            waiting.append(LazyAdam(rows, lr=phase.label_lr) if sparse else self._adamw(rows, phase.label_lr))
+            waiting.append(
+                LazyAdam(rows, lr=phase.label_lr) if classifier.sparse else self._adamw(rows, phase.label_lr)
+            )
         return moving, waiting
 
     def _adamw(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
