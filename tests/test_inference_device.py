@@ -29,9 +29,11 @@ from xclearn.inference.device import device_predictor, on_device
 from xclearn.inference.graph import Game, GameLabels, Graph
 from xclearn.inference.hashed import Affine
 from xclearn.inference.layered import Layered
+from xclearn.inference.re_ranking import ReRanking, SparseRanker
 from xclearn.inference.sequences import Convolution, Filters, Transformer
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
+from xclearn.inference.sparse import SparseFeatures
 from xclearn.text.vectorisers import DenseVectoriser, SequenceVectoriser, WordVectoriser
 from xclearn.text.weighting import Weighting
 
@@ -201,13 +203,26 @@ def test_a_transformer_with_layers(tmp_path):
     assert_same(replace(made(make), vectoriser=vectoriser, encoders={"document": Layered(encoder, layers)}), texts())
 
 
+def test_steps_after_fusion_follow_on_the_cpu():
+    """One that passes scores on over a graph, and one that reads a vector which nothing on the device does."""
+    make, tokens = normal(15), SparseFeatures(N_TOKENS, True)
+    links = sp.random(N_LABELS, N_LABELS, 0.05, format="csr", random_state=0, dtype=np.float32)
+    graph = GameLabels(Game(Graph.of(links), 0.5, 2), 12)
+    weights = sp.random(N_LABELS, N_TOKENS + DIM, 0.3, format="csr", random_state=1, dtype=np.float32)
+    ranking = ReRanking(20, SparseRanker.of("bag", "document", weights, make(N_LABELS)), None)
+    for candidates in (None, edges(normal(16))):
+        servable = made(make, "gated", candidates)
+        encoders = {**servable.encoders, "bag": tokens}
+        whole = replace(servable, encoders=encoders, steps=[graph, ranking])
+        whole.check()
+        assert_same_in_all_cases(whole)
+
+
 def test_what_has_no_form_there_is_named():
     servable = handmade.servable()
-    graph = GameLabels(Game(Graph.of(sp.eye(4, format="csr", dtype=np.float32)), 0.5, 2), 3)
     filters = Filters(np.zeros((2, 3, 1), np.float32), np.zeros(2, np.float32))
     convolution = Convolution(np.zeros((3, 3), np.float32), [filters], 1, np.zeros((3, 2)), np.zeros(3))
     for refused, kind in (
-        (replace(servable, steps=[graph]), "game_labels.v1"),
         (replace(servable, encoders={"document": convolution}), "convolution.v1"),
         (Ensemble([servable, replace(servable, encoders={"document": Layered(convolution, [])})]), "convolution.v1"),
     ):

@@ -59,6 +59,7 @@ TABLES: list[Row] = [
     ("3", f"elias {_HOLD_OUT}", _steps("+ stage 2", "+ sparse ranker", "+ calibration")),
     ("3", f"elias {_HOLD_OUT} n_members=3", _steps("3 members", "3 members + ranker", "3 members + calibration")),
     ("variants", "elias training=end_to_end", _steps("from random initialisation")),
+    ("variants", "elias negatives=shortlist", _steps("classifiers on paths")),
     ("variants", "elias edge_start=random", _steps("random edge weights")),
     ("variants", "elias restart_labels=true", _steps("label rows anew")),
     ("variants", "elias most_clusters=25", _steps("25 clusters at most")),
@@ -108,7 +109,8 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> It
     facts |= {"settings": " ".join([name, *settings]), "seed": seed}
     prepared = prepare(data, algorithm.vectoriser, algorithm.stopping, seed)
     with tempfile.TemporaryDirectory() as folder:  # so that the ranker is solved once
-        run = Run(torch.device("cpu"), seed, Checkpoint(Path(folder)), lambda _: None)
+        device = torch.device("cuda" if torch.cuda.is_available() and arguments.device != "cpu" else "cpu")
+        run = Run(device, seed, Checkpoint(Path(folder)), lambda _: None)
         for said, ranking, calibration in after:
             started = time.perf_counter()
             servable = re_ranked(algorithm.model.servable, prepared, run, ranking, calibration)

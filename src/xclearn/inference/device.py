@@ -1,8 +1,9 @@
 """Many documents at once on a GPU: what a servable does in NumPy, in torch, with its tables on the device.
 
 It knows bags and transformers with their layers, all labels or a shortlist by clusters, learnt edges or label centres,
-linear scorers and every fusion; `unknown_part` names what it does not know. Texts become features on the CPU. Products
-are in float32, so the answers are the servable's up to rounding; the servable is its oracle.
+linear scorers and every fusion; `unknown_part` names what it does not know. Texts become features on the CPU, and the
+steps after fusion run there. Products are in float32, so the answers are the servable's up to rounding; the servable is
+its oracle.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ class _Member:
     fusion: Callable[[torch.Tensor | None, Sequence[torch.Tensor]], torch.Tensor]
     place: Place
     scores_at_once: int
+    servable: Servable  # whose steps follow
 
     @property
     def n_labels(self) -> int:
@@ -111,6 +113,16 @@ class _Member:
     def best(self, features: Features, k: int, exclude: np.ndarray) -> Found:
         """The k best labels and their scores; k ≤ L."""
         vectors = {name: encode(features) for name, encode in self.encoders.items()}
+        whole = self.servable
+        if not whole.steps:
+            return self._fused(vectors, k, exclude)
+        fused = TopK(*(part.cpu().numpy() for part in self._fused(vectors, whole.fused_depth, NO_PAIRS)))
+        here = {name: encoder.encode(features) for name, encoder in whole.encoders.items() if name not in vectors}
+        here |= {name: vector.cpu().numpy() for name, vector in vectors.items()}
+        best = whole.after_steps(here, fused, k, exclude)
+        return self.place(best.ids), self.place(best.scores)
+
+    def _fused(self, vectors: Mapping[str, torch.Tensor], k: int, exclude: np.ndarray) -> Found:
         if self.candidates is None:
             return self._best_of_all(vectors, k, exclude)
         ids, candidate = self.candidates(vectors)
@@ -231,10 +243,16 @@ def unknown_part(servable: Servable | Ensemble) -> str | None:
 
 
 def _parts(servable: Servable) -> list[Any]:
-    encoders = list(servable.encoders.values())
+    encoders = list(_read_encoders(servable).values())
     inner = [encoder.encoder for encoder in encoders if isinstance(encoder, Layered)]
     layers = [layer for encoder in encoders if isinstance(encoder, Bag | Layered) for layer in encoder.layers]
-    return [*encoders, *inner, *layers, servable.candidates, *servable.scorers, servable.fusion, *servable.steps]
+    return [*encoders, *inner, *layers, servable.candidates, *servable.scorers, servable.fusion]
+
+
+def _read_encoders(servable: Servable) -> dict[str, Encoder]:
+    """Those whose vectors candidates and scorers read; others are the steps'."""
+    read = {part.vector for part in (servable.candidates, *servable.scorers) if hasattr(part, "vector")}
+    return {name: encoder for name, encoder in servable.encoders.items() if name in read}
 
 
 def _member(servable: Servable, place: Place, scores_at_once: int) -> _Member:
@@ -242,9 +260,9 @@ def _member(servable: Servable, place: Place, scores_at_once: int) -> _Member:
     for scorer in servable.scorers:
         assert isinstance(scorer, Classifier)
         scorers.append(_Rows(scorer.vector, place(scorer.weight), place(scorer.bias)))
-    encoders = {name: _encoder(encoder, place) for name, encoder in servable.encoders.items()}
+    encoders = {name: _encoder(encoder, place) for name, encoder in _read_encoders(servable).items()}
     candidates = _candidates(servable.candidates, place)
-    return _Member(encoders, candidates, scorers, _fusion(servable.fusion), place, scores_at_once)
+    return _Member(encoders, candidates, scorers, _fusion(servable.fusion), place, scores_at_once, servable)
 
 
 def _encoder(encoder: Encoder, place: Place) -> Callable[[Features], torch.Tensor]:

@@ -83,10 +83,18 @@ class Servable:
         vectors = {name: encoder.encode(features) for name, encoder in self.encoders.items()}
         if not self.steps:
             return self._fused(vectors, k, exclude)
-        depths = [min(step.depth, self.n_labels) for step in self.steps]
-        ids, scores = self._fused(vectors, depths[0], NO_PAIRS)  # never k: an answer does not hang on it
-        for step, depth in zip(self.steps, depths, strict=True):
-            ids, scores = step(vectors, *_best_of_candidates(ids, scores, depth))
+        return self.after_steps(vectors, self._fused(vectors, self.fused_depth, NO_PAIRS), k, exclude)
+
+    @property
+    def fused_depth(self) -> int:
+        """Labels that the first step wants: never k, as an answer does not hang on it."""
+        return min(self.steps[0].depth, self.n_labels)
+
+    def after_steps(self, vectors: Mapping[str, np.ndarray], fused: TopK, k: int, exclude: np.ndarray) -> TopK:
+        """What the steps make of the best labels by fusion."""
+        ids, scores = fused
+        for step in self.steps:
+            ids, scores = step(vectors, *_best_of_candidates(ids, scores, min(step.depth, self.n_labels)))
         return _best_of_candidates(ids, self._without(exclude, ids, scores), k)
 
     def _fused(self, vectors: Mapping[str, np.ndarray], k: int, exclude: np.ndarray) -> TopK:

@@ -36,7 +36,8 @@ from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
 
 _AT_ONCE = 1024  # documents looked at at a time outside training
 _WEIGHT_APART = 0.2  # of the shortlist loss: an encoder that serves the index more ranks labels worse
-_CLUSTER_LR = {"cpu": 0.03, "cuda": 0.005}  # longer trainings want the lower one
+_ENCODER_LR = {"cpu": 0.01, "cuda": 0.003}  # longer trainings want the lower ones
+_CLUSTER_LR = {"cpu": 0.03, "cuda": 0.005}
 
 
 @final
@@ -45,7 +46,7 @@ class Phase:
     """How one stage is trained."""
 
     batch_size: Count | None = None  # documents per step; auto: the algorithm's
-    encoder_lr: Rate = 0.01  # peak learning rate of the encoder
+    encoder_lr: Rate | None = None  # peak learning rate of the encoder; auto: 0.01, on a GPU 0.003
     cluster_lr: Rate | None = None  # peak learning rate of the clusters; auto: 0.03, on a GPU 0.005
     edge_lr: Rate = 0.05  # peak learning rate of the edges
     label_lr: Rate = 0.1  # peak learning rate of the label rows, per document with SGD
@@ -202,12 +203,11 @@ class IndexedStages:
     ) -> tuple[list[torch.optim.Optimizer], list[torch.optim.Optimizer]]:
         """Those that move at every step, of the encoder, and those that may wait."""
         encoder, index, classifier = network.encoder, network.index, network.classifier
-        lazy = encoder.lazy_parameters()
-        others = _without(encoder.parameters(), lazy)
-        moving = [self._adamw(others, phase.encoder_lr)] if others else []
-        moving += [LazyAdam(lazy, lr=phase.encoder_lr)] if lazy else []
-        usual = _CLUSTER_LR[self.relevance.indptr.device.type]
-        waiting = [self._adamw(list(index.clusters.parameters()), phase.cluster_lr or usual)]
+        device, lazy = self.relevance.indptr.device.type, encoder.lazy_parameters()
+        others, lr = _without(encoder.parameters(), lazy), phase.encoder_lr or _ENCODER_LR[device]
+        moving = [self._adamw(others, lr)] if others else []
+        moving += [LazyAdam(lazy, lr=lr)] if lazy else []
+        waiting = [self._adamw(list(index.clusters.parameters()), phase.cluster_lr or _CLUSTER_LR[device])]
         waiting += [] if index.edges is None else [self._adamw([index.edges], phase.edge_lr)]
         if isinstance(classifier, RowClassifier):
             classifier.update.lr = phase.label_lr  # updates itself

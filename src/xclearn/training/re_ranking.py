@@ -11,7 +11,10 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
+from xclearn.data.dataset import NO_PAIRS
+from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError
+from xclearn.inference.device import on_device
 from xclearn.inference.native import NativePredictor, native_predictor
 from xclearn.inference.re_ranking import ReRanking, SparseRanker, bag_encoder, ranker_features
 from xclearn.inference.servable import Ensemble, Servable
@@ -60,19 +63,20 @@ def _member(
 ) -> Servable:
     step = ReRanking(min(servable.n_labels, (ranking or SparseRanking()).depth), None, None)
     if ranking is not None:
-        shortlist = _shortlist(servable, data.features, step.depth)
+        shortlist = _best(servable, data.features, step.depth, run).ids
         bag = bag_encoder(data.vectoriser, data.features)
         servable = dataclasses.replace(servable, encoders={**servable.encoders, _BAG: bag})
         step = dataclasses.replace(step, ranker=_ranker(servable, shortlist, data, run, name, ranking))
     if calibration is not None:
-        step = _calibrated(servable, step, data, calibration)
+        step = _calibrated(servable, step, data, run, calibration)
     return dataclasses.replace(servable, steps=[*servable.steps, step])
 
 
-def _shortlist(servable: Servable, features: Features, k: int) -> np.ndarray:
-    """The k best labels of each document (N, k), −1 where there are fewer."""
-    fast = native_predictor(servable)
-    return (fast if isinstance(fast, NativePredictor) else servable).rank(features, k).ids
+def _best(servable: Servable, features: Features, k: int, run: Run, exclude: np.ndarray = NO_PAIRS) -> TopK:
+    """The k best labels of each document (N, k), by the fastest way there is."""
+    on_gpu, native = on_device(servable, "auto") if run.device.type == "cuda" else None, native_predictor(servable)
+    way = on_gpu or (native if isinstance(native, NativePredictor) else servable)
+    return way.rank(features, k, exclude)
 
 
 def _ranker(
@@ -91,11 +95,11 @@ def _ranker(
     return SparseRanker.of(_BAG, vector, sp.vstack(weights, format="csr"), np.concatenate(biases))
 
 
-def _calibrated(servable: Servable, step: ReRanking, data: Prepared, settings: Calibration) -> ReRanking:
+def _calibrated(servable: Servable, step: ReRanking, data: Prepared, run: Run, settings: Calibration) -> ReRanking:
     """The step with a tree learnt on the held-out documents."""
     assert data.held_out is not None
     features = data.held_out_features
-    before = servable.rank(features, step.depth, data.held_out.filter_pairs)
+    before = _best(servable, features, step.depth, run, data.held_out.filter_pairs)
     vectors = {name: encoder.encode(features) for name, encoder in servable.encoders.items()}
     _, now = step(vectors, *before)
     relevant = hits(before.ids, data.held_out.relevance)
