@@ -96,7 +96,7 @@ class Elias(Algorithm):
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu, n_labels = device == "cuda", size.n_labels
-        scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
+        scale = max(1, min(8, 2_000 // size.n_documents))  # very small sets need more passes for as many steps
         n_clusters = self.n_clusters or 2 ** max(0, math.ceil(math.log2(n_labels / 16)))
         return {
             "encoder": encoder_for(self.vectoriser),
