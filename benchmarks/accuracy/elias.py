@@ -27,10 +27,11 @@ from benchmarks.record import record
 from xclearn import algorithms, config
 from xclearn.data import Dataset, load_dataset
 from xclearn.inference import evaluate
+from xclearn.inference.device import on_device
 from xclearn.inference.evaluation import label_counts
 from xclearn.inference.folder import Model
 from xclearn.inference.shortlists import LearnedEdges
-from xclearn.metrics import volume_bins
+from xclearn.metrics import Report, volume_bins
 from xclearn.metrics.bins import mean_by_bin
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.re_ranking import SparseRanking
@@ -117,9 +118,10 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> It
             model = Trained(dataclasses.replace(algorithm.model, servable=servable))
             times = {"train_s": round(trained + time.perf_counter() - started, 1), "peak_mib": peak}
             times["epoch_s"] = round(sum(epochs) / max(1, len(epochs)), 2)
-            figures = {key: round(value, 3) for key, value in evaluate(model, data, device="auto").values.items()}
+            found = evaluate(model, data, device="auto")
+            figures = {key: round(value, 3) for key, value in found.values.items()}
             record("elias", facts | {"row": said} | times | figures, Path(arguments.folder))
-            record("elias_analyses", facts | {"row": said} | analyses(model, data), Path(arguments.folder))
+            record("elias_analyses", facts | {"row": said} | analyses(model, found, data), Path(arguments.folder))
             yield said, figures
 
 
@@ -130,12 +132,11 @@ class Trained:
     model: Model
 
 
-def analyses(algorithm: Trained, data: Dataset) -> dict[str, str]:
+def analyses(algorithm: Trained, report: Report, data: Dataset) -> dict[str, str]:
     """Chances of edges by rank within a cluster; recall at 100 and the mean score of true labels, by label decile."""
-    report, counts = evaluate(algorithm, data), label_counts(data)
+    counts, split, servable = label_counts(data), data.split("test"), algorithm.model.servable
     deciles = [f"{each.recall:.2f}" for each in volume_bins(report, counts, k=100, n_bins=10)]
-    split = data.split("test")
-    found = algorithm.model.servable.predict(split.documents, 100, split.filter_pairs)
+    found = (on_device(servable, "auto") or servable).predict(split.documents, 100, split.filter_pairs)
     scores = np.zeros(data.n_labels)
     np.add.at(scores, report.ids[report.hit], found.scores[report.hit])
     relevant = np.maximum(np.asarray(report.relevance.sum(axis=0)).ravel(), 1)
