@@ -5,12 +5,13 @@ trains encoder, clusters and label classifiers over a fixed partition of the lab
 clusters say which edges there may be; stage 2 learns these too. ELIAS++ re-ranks the best labels by sparse classifiers
 (`sparse_ranker`) and calibrates their scores (`calibration`).
 
-What differs from the authors' code: the encoder is a bag of tokens unless a transformer is asked for; label rows start
-at zero with a prior instead of uniformly, go on into stage 2 unless `restart_labels`, and are trained by SGD unless
-`label_optimiser = "adam"`; losses are summed over labels unless `reduction = "mean"`; every parent of a relevant label
-is explored unless `most_clusters` is set, and relevant labels that a path leads to are never cut from the shortlist;
-the cluster that a label is matched with most keeps an edge to it; one re-clustering only if `recluster_after`; label
-texts can count in the clustering (`cluster_text`).
+What differs from the authors' code: label classifiers are trained apart from the paths, against all or drawn labels,
+and rank what the index finds by themselves, unless `negatives = "shortlist"`; the encoder is a bag of tokens unless a
+transformer is asked for; label rows start at zero with a prior instead of uniformly, go on into stage 2 unless
+`restart_labels`, and are trained by SGD unless `label_optimiser = "adam"`; losses are summed over labels unless
+`reduction = "mean"`; every parent of a relevant label is explored unless `most_clusters` is set, and relevant labels
+that a path leads to are never cut from the shortlist; the cluster that a label is matched with most keeps an edge to
+it; one re-clustering only if `recluster_after`; label texts can count in the clustering (`cluster_text`).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from xclearn.parts.row_training import Negatives, row_classifier
 from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
 from xclearn.text import Pretrained, Sequences, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
-from xclearn.training.indexed_stages import IndexedStages, IndexShape, Phase
+from xclearn.training.indexed_stages import IndexCost, IndexedStages, Phase
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
@@ -120,10 +121,8 @@ class Elias(Algorithm):
                 allowed = f"up to {limit:,}, the number of {'clusters' if name == 'beam' else 'labels'}"
                 raise ConfigError("larger than there are", where=name, got=getattr(self, name), allowed=allowed)
         if self.negatives != "shortlist" and (setting := self._on_paths()):
-            todo = 'Set negatives = "shortlist".'
-            raise ConfigError(
-                "asks for classifiers that are trained on paths", where=setting, got=self.negatives, todo=todo
-            )
+            what, todo = "asks for classifiers that are trained on paths", 'Set negatives = "shortlist".'
+            raise ConfigError(what, where=setting, got=self.negatives, todo=todo)
         epochs = {"first": number(self.first_epochs), "second": number(self.second_epochs)}
         kept = {"partition": ["first"], "end_to_end": ["second"], "two_stages": ["first", "second"]}[self.training]
         data = (4 if size.dense else 8) * size.n_feature_entries + 8 * size.n_relevant + 16 * size.n_documents
@@ -133,18 +132,27 @@ class Elias(Algorithm):
     def _cost(self, name: str, epochs: int, size: Size, device: str) -> StageCost:
         assert self.encoder is not None
         dim, phase = encoder_dim(self.vectoriser, number(self.embedding_dim)), getattr(self, name)
-        clusters, shortlist = number(self.n_clusters), number(self.shortlist_size)
-        slots = number(self.edges_per_cluster) if name == "second" else math.ceil(size.n_labels / clusters)
-        table = sum(encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim))
-        batch, scored = phase.batch_size or number(self.batch_size), {"all": size.n_labels, "drawn": self.n_drawn}
-        shape = IndexShape(batch, dim, table, encoder_working(self.encoder, self.vectoriser), clusters, slots)
-        adam, held = self.label_optimiser == "adam", self.stopping is not None
-        if self.negatives in scored:
-            path = f"{name}: classifiers apart from the paths, against {scored[self.negatives]:,} labels"
-            return shape.cost_apart(name, epochs, size, device, scored[self.negatives], path=path, adam=adam, held=held)
-        path = f"{name}: {shortlist:,} labels below {self.beam} of {clusters:,} clusters"
-        search, held = (number(self.beam), shortlist), held or phase.average_from < 1
-        return shape.cost_on_paths(name, epochs, size, device, search, path=path, adam=adam, held=held)
+        fixed_slots = math.ceil(size.n_labels / number(self.n_clusters))
+        cost = IndexCost(
+            name=name,
+            epochs=epochs,
+            device=device,
+            batch_size=phase.batch_size or number(self.batch_size),
+            dim=dim,
+            encoder=sum(encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim)),
+            encoder_working=encoder_working(self.encoder, self.vectoriser),
+            n_clusters=number(self.n_clusters),
+            n_slots=number(self.edges_per_cluster) if name == "second" else fixed_slots,
+            adam=self.label_optimiser == "adam",
+            twice=self.stopping is not None or phase.average_from < 1,
+        )
+        if self.negatives == "shortlist":
+            return cost.on_paths(size, number(self.beam), number(self.shortlist_size))
+        return cost.apart(size, self._drawn)
+
+    @property
+    def _drawn(self) -> int:
+        return self.n_drawn if self.negatives == "drawn" else 0
 
     def _on_paths(self) -> str | None:
         """A setting that only classifiers trained on paths have: others move at every step and are not averaged."""
@@ -165,7 +173,7 @@ class Elias(Algorithm):
             label_optimiser=self.label_optimiser,
             weight_decay=self.weight_decay,
             reduction=self.reduction,
-            negatives=Negatives(drawn=self.n_drawn if self.negatives == "drawn" else 0),
+            negatives=Negatives(drawn=self._drawn),
         )
         self.members_: list[IndexedNetwork] = []
         for member in range(self.n_members):

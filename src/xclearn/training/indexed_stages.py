@@ -57,76 +57,59 @@ class Phase:
 
 
 @final
-@dataclass(frozen=True)
-class IndexShape:
-    """What the cost of a stage depends on, beside the data."""
+@dataclass(frozen=True, kw_only=True)
+class IndexCost:
+    """What a stage takes, beside the data."""
 
+    name: str
+    epochs: int
+    device: str
     batch_size: int
     dim: int
     encoder: int  # values that the encoder learns
-    encoder_working: int  # bytes it holds for a document
+    encoder_working: int  # bytes that it holds for a document
     n_clusters: int
     n_slots: int  # edges of a cluster
+    adam: bool  # whether label rows have moments
+    twice: bool  # whether weights are kept a second time
 
-    def cost_on_paths(
-        self,
-        name: str,
-        epochs: int,
-        size: Size,
-        device: str,
-        search: tuple[int, int],
-        *,
-        path: str,
-        adam: bool,
-        held: bool,
-    ) -> StageCost:
-        """Of classifiers trained on what `search`, clusters explored and labels kept, finds; `held`: weights twice."""
-        (beam, shortlist), rows, batch = search, size.n_labels * (self.dim + 1), self.batch_size
+    def on_paths(self, size: Size, beam: int, shortlist: int) -> StageCost:
+        """Of classifiers trained on the labels that are found."""
+        rows, batch = size.n_labels * (self.dim + 1), self.batch_size
         paths = batch * (beam + math.ceil(size.labels_per_document)) * self.n_slots
         pairs = batch * min(shortlist, paths // batch)
         distinct = -size.n_labels * math.expm1(-pairs / size.n_labels)  # labels of a batch, if all were as likely
         tokens = batch * size.n_feature_entries / size.n_documents
         # a GPU has dense gradients, and all paths at once; a CPU the rows of the batch and their gradients
-        gpu = 4 * (self.encoder + rows) + 120 * paths + dense_bytes(batch, pairs, size.n_labels)
-        step = gpu if device == "cuda" else math.ceil(4 * self.dim * (2 * distinct + tokens))
-        return self._cost(name, epochs, size, (rows, rows if adam else 0), step + 64 * pairs, pairs / batch, path, held)
+        dense = 4 * (self.encoder + rows) + 120 * paths + dense_bytes(batch, pairs, size.n_labels)
+        step = dense if self.device == "cuda" else math.ceil(4 * self.dim * (2 * distinct + tokens))
+        path = f"{shortlist:,} labels below {beam} of {self.n_clusters:,} clusters"
+        return self._cost(size, rows, step + 64 * pairs, pairs / batch, path)
 
-    def cost_apart(
-        self, name: str, epochs: int, size: Size, device: str, scored: int, *, path: str, adam: bool, held: bool
-    ) -> StageCost:
-        """Of classifiers trained apart from the paths, a document against `scored` labels."""
-        gpu, rows, batch = device == "cuda", size.n_labels * row_width(self.dim), self.batch_size
-        relevant = math.ceil(batch * size.labels_per_document)
-        labels = min(size.n_labels, scored if scored == size.n_labels else scored + relevant)
-        block = (2 if gpu else 4) * min(batch * labels, SCORES_AT_ONCE[device])
-        leading = relevant * math.ceil(self.n_clusters * self.n_slots / size.n_labels)  # edges to relevant labels
-        tokens = size.n_features if gpu else 2 * batch * size.n_feature_entries / size.n_documents
-        step = 3 * block + 12 * batch * self.n_clusters + 40 * leading + math.ceil(4 * self.dim * tokens)
-        step += 8 * labels * row_width(self.dim) if labels < size.n_labels else 0  # rows drawn, and their gradient
-        step += 2 * rows if gpu else 0  # in half the bits
-        return self._cost(name, epochs, size, (rows, rows if adam else 0), step, labels, path, held)
+    def apart(self, size: Size, drawn: int) -> StageCost:
+        """Of classifiers trained apart from the paths, against so many labels drawn in a step; 0: all."""
+        gpu, width, relevant = self.device == "cuda", row_width(self.dim), self.batch_size * size.labels_per_document
+        scored = min(size.n_labels, drawn + math.ceil(relevant)) if drawn else size.n_labels
+        scores = (2 if gpu else 4) * min(self.batch_size * scored, SCORES_AT_ONCE[self.device])
+        chances, edges = self.batch_size * self.n_clusters, relevant * self.n_clusters * self.n_slots / size.n_labels
+        tokens = size.n_features if gpu else 2 * self.batch_size * size.n_feature_entries / size.n_documents
+        step = 3 * scores + 12 * chances + math.ceil(40 * edges + 4 * self.dim * tokens)
+        step += 8 * scored * width if drawn else 0  # the rows of these labels and their gradient
+        step += 2 * size.n_labels * width if gpu else 0  # all rows in half the bits
+        path = f"classifiers against {f'{scored:,} drawn' if drawn else 'all'} labels, apart from the paths"
+        return self._cost(size, size.n_labels * width, step, scored, path)
 
-    def _cost(
-        self,
-        name: str,
-        epochs: int,
-        size: Size,
-        rows: tuple[int, int],  # learnt, and with a state of Adam
-        step: int,
-        labels: float,
-        path: str,
-        held: bool,
-    ) -> StageCost:
-        edges = self.n_clusters * (self.n_slots + self.dim)
-        learnt = 4 * (self.encoder + rows[0] + edges) + 16 * self.n_clusters * self.n_slots
+    def _cost(self, size: Size, rows: int, step: int, scored: float, path: str) -> StageCost:
+        edges, slots = self.n_clusters * (self.n_slots + self.dim), self.n_clusters * self.n_slots
+        learnt = 4 * (self.encoder + rows + edges) + 16 * slots  # labels of edges, and edges by label
         return StageCost(
-            name=name,
+            name=self.name,
             parameters=learnt,
-            optimiser=8 * (self.encoder + edges + rows[1]),
-            working=step + self.batch_size * self.encoder_working + (learnt if held else 0),
-            flops_per_epoch=6.0 * size.n_documents * self.dim * (self.n_clusters + 4 * labels),
-            epochs=epochs,
-            path=path,
+            optimiser=8 * (self.encoder + edges + (rows if self.adam else 0)),
+            working=step + self.batch_size * self.encoder_working + (learnt if self.twice else 0),
+            flops_per_epoch=6.0 * size.n_documents * self.dim * (self.n_clusters + 4 * scored),
+            epochs=self.epochs,
+            path=f"{self.name}: {path}",
         )
 
 
