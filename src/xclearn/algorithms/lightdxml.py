@@ -82,7 +82,7 @@ class Lightdxml(Algorithm):
     label_encoder_dim: Count | None = None  # hidden values of the label encoder
     label_encoder_relu: bool = True  # whether it ends in a ReLU, as in the paper; the authors' code has none
     label_encoder_lr: Rate = 0.001  # its peak learning rate (Adam)
-    label_batch_size: Count = 512  # pairs per step
+    label_batch_size: Count = 2048  # pairs per step
     reranker_epochs: Number = 0  # passes over train of a re-ranker like Astec's; 0 leaves it out
     reranker_lr: Rate = 0.003  # peak learning rate of the re-ranker (Adam)
     reranker_size: Count = 100  # labels that the re-ranker is trained on for each document
