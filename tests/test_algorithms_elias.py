@@ -150,7 +150,9 @@ def test_more_than_there_are_clusters_is_refused(data):
     ],
 )
 def test_what_only_classifiers_on_paths_have_is_refused_beside_others(data, name, settings):
-    with pytest.raises(ConfigError, match=rf'{name}: asks for .*; got \'drawn\'\. Set negatives = "shortlist"'):
+    with pytest.raises(
+        ConfigError, match=rf'{name}: asks for .*; got \'negatives = drawn\'\. Set negatives = "shortlist"'
+    ):
         elias(negatives="drawn", **settings).fit(data, device="cpu")
     assert (
         elias(**settings, first_epochs=1, second_epochs=1).fit(data, device="cpu").resolved_["negatives"] == "shortlist"

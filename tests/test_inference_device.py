@@ -82,12 +82,12 @@ def centres(make):
     return CentroidSearch("document", rows, labels, 25)
 
 
-def edges(make):
+def edges(make, size=25, certain=False):
     """Two edges in five lead nowhere, and some labels are reached by no path or by several."""
     rng = np.random.default_rng(0)
     labels = np.where(rng.random((9, 15)) < 0.4, -1, rng.permuted(np.tile(np.arange(N_LABELS), (9, 1)), axis=1)[:, :15])
-    chances = rng.random((9, 15)).astype(np.float32)
-    return LearnedEdges("document", make(9, DIM), make(9), 2.5, 4, labels.astype(np.int32), chances, 25)
+    chances = np.ones((9, 15), np.float32) if certain else rng.random((9, 15)).astype(np.float32)
+    return LearnedEdges("document", make(9, DIM), make(9), 2.5, 4, labels.astype(np.int32), chances, size)
 
 
 def texts(n=40, seed=0):
@@ -203,6 +203,15 @@ def test_a_transformer_with_layers(tmp_path):
     assert_same(replace(made(make), vectoriser=vectoriser, encoders={"document": Layered(encoder, layers)}), texts())
 
 
+@pytest.mark.parametrize("certain", [False, True])
+def test_fewer_labels_may_be_found_than_are_asked_for(certain):
+    stage = edges(normal(6), size=45, certain=certain)
+    servable = made(normal(5), candidates=stage)
+    found, _ = stage.find({"document": servable.encoders["document"].encode(servable.vectoriser.transform(texts()))})
+    assert (found < 0).any()
+    assert_same_in_all_cases(servable)
+
+
 def test_steps_after_fusion_follow_on_the_cpu():
     """One that passes scores on over a graph, and one that reads a vector which nothing on the device does."""
     make, tokens = normal(15), SparseFeatures(N_TOKENS, True)
@@ -216,6 +225,7 @@ def test_steps_after_fusion_follow_on_the_cpu():
         whole = replace(servable, encoders=encoders, steps=[graph, ranking])
         whole.check()
         assert_same_in_all_cases(whole)
+        assert_same_in_all_cases(Ensemble([whole, servable]))
 
 
 def test_what_has_no_form_there_is_named():

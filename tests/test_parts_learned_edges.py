@@ -280,7 +280,7 @@ def test_wanted_labels_are_reached_by_the_best_of_all_paths():
 
 
 def test_only_the_best_path_to_a_wanted_label_learns_and_only_while_it_is_not_certain():
-    """Label 0 is reached by clusters 0 (chance ¾ · 1 of 3 · ¼) and 1; label 1 by cluster 1, which is certain."""
+    """Label 0 is reached best through cluster 0, whose chance is 3 · ¼; label 1 by cluster 1, which is certain."""
     index = index_of([[0, 2], [0, 1]], [[0.0, 0.0], [-9.0, 3.0]], n_labels=3, dim=1)
     index.clusters.weight.data[:] = torch.tensor([[0.0], [np.log(3)]])
     index.clusters.bias.data.zero_()

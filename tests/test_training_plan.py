@@ -34,6 +34,10 @@ MEASURED = {
     "exact, decaf": DECAF | {"n_documents": 100, "ranker": "exact", "batch_size": 64},
     "exact, mach": {"algorithm": "mach", "epochs": 1, "n_documents": 1_000, "batch_size": 256, "n_repetitions": 3},
     "first, elias": ELIAS,
+    "first, elias on paths": ELIAS | {"negatives": "shortlist"},
+    "first, elias against all, adam": ELIAS | {"negatives": "all", "label_optimiser": "adam", "batch_size": 64},
+    "first, elias, averaged, stopping": ELIAS
+    | {"first": {"average_from": 0.0}, "second": {"average_from": 0.0}, "stopping": {"hold_out": 0.05}},
     "sampled, adam, stopping": {
         **ONE_VS_ALL,
         "n_documents": 1_000,

@@ -19,11 +19,11 @@ from typing import Any
 
 from benchmarks.accuracy.run import asked_for, figures, fitted, held_out, part_of, table_arguments
 from benchmarks.record import record
+from scipy.stats import t
 
 from xclearn.data import load_dataset
 
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@5", "R@10")
-_NORMAL = 1.96
 _ONLY = "reranker_epochs=0"
 Row = tuple[str, str, str]  # table, name, "algorithm setting=value …"
 
@@ -85,8 +85,12 @@ def main() -> None:
 
 def interval(values: list[float]) -> str:
     """Mean ± half the 95 % interval over seeds."""
-    spread = _NORMAL * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return f"{mean(values):5.2f} ± {spread:.2f}"
+    return f"{mean(values):5.2f} ± {_spread(values):.2f}"
+
+
+def _spread(values: list[float]) -> float:
+    """By Student's t, as seeds are few."""
+    return t.ppf(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
 
 def plot(name: str, arguments: argparse.Namespace, data: str) -> None:
@@ -102,7 +106,7 @@ def plot(name: str, arguments: argparse.Namespace, data: str) -> None:
                 by_settings = found.setdefault(f"{row['table']}: {row['row']}", {})
                 by_settings.setdefault(row["settings"] + row["machine"], []).append(float(row["P@1"]))
     values = [list(by_settings.values())[-1] for by_settings in found.values()]
-    spreads = [stdev(each) * _NORMAL / math.sqrt(len(each)) if len(each) > 1 else 0.0 for each in values]
+    spreads = [_spread(each) for each in values]
     figure, axes = pyplot.subplots(figsize=(8, 0.3 * len(found) + 1))
     axes.barh(list(found), [mean(each) for each in values], xerr=spreads)
     axes.invert_yaxis()

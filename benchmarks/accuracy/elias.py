@@ -63,9 +63,9 @@ TABLES: list[Row] = [
     ("variants", "elias negatives=shortlist", _steps("classifiers on paths")),
     ("variants", "elias edge_start=random", _steps("random edge weights")),
     ("variants", "elias restart_labels=true", _steps("label rows anew")),
-    ("variants", "elias most_clusters=25", _steps("25 clusters at most")),
+    ("variants", "elias negatives=shortlist most_clusters=25", _steps("on paths, 25 clusters at most")),
     ("variants", "elias recluster_after=5", _steps("clustered again")),
-    ("variants", "elias second.average_from=0.2", _steps("averaged")),
+    ("variants", "elias negatives=shortlist second.average_from=0.2", _steps("on paths, averaged")),
     (
         "variants",
         "elias label_optimiser=adam first.label_lr=0.005 second.label_lr=0.005",

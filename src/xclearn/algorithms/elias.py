@@ -98,6 +98,8 @@ class Elias(Algorithm):
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu, n_labels = device == "cuda", size.n_labels
         scale = max(1, min(8, 2_000 // size.n_documents))  # very small sets need more passes for as many steps
+        negatives = self.negatives or ("shortlist" if self._needs_paths() else "all" if gpu else "drawn")
+        searched = (10, 500) if not gpu else (100, 1300) if negatives == "shortlist" else (200, 8000)
         n_clusters = self.n_clusters or 2 ** max(0, math.ceil(math.log2(n_labels / 16)))
         return {
             "encoder": encoder_for(self.vectoriser),
@@ -106,12 +108,12 @@ class Elias(Algorithm):
             "first_epochs": 10 * scale,
             "second_epochs": 10 * scale,
             "n_clusters": n_clusters,
-            "beam": min(n_clusters, 200 if gpu else 10),
+            "beam": min(n_clusters, searched[0]),
             "cluster_scale": 50.0 if gpu else 10.0,
             "edges_per_cluster": min(n_labels, math.ceil(10 * n_labels / n_clusters)),
-            "shortlist_size": min(n_labels, 8000 if gpu else 500),
+            "shortlist_size": min(n_labels, searched[1]),
             "edge_scale": n_labels / n_clusters,
-            "negatives": "shortlist" if self._on_paths() else "all" if gpu else "drawn",
+            "negatives": negatives,
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
@@ -120,9 +122,9 @@ class Elias(Algorithm):
             if getattr(self, name) > limit:
                 allowed = f"up to {limit:,}, the number of {'clusters' if name == 'beam' else 'labels'}"
                 raise ConfigError("larger than there are", where=name, got=getattr(self, name), allowed=allowed)
-        if self.negatives != "shortlist" and (setting := self._on_paths()):
-            what, todo = "asks for classifiers that are trained on paths", 'Set negatives = "shortlist".'
-            raise ConfigError(what, where=setting, got=self.negatives, todo=todo)
+        if self.negatives != "shortlist" and (setting := self._needs_paths()):
+            what, got = "asks for classifiers that are trained on paths", f"negatives = {self.negatives}"
+            raise ConfigError(what, where=setting, got=got, todo='Set negatives = "shortlist".')
         epochs = {"first": number(self.first_epochs), "second": number(self.second_epochs)}
         kept = {"partition": ["first"], "end_to_end": ["second"], "two_stages": ["first", "second"]}[self.training]
         data = (4 if size.dense else 8) * size.n_feature_entries + 8 * size.n_relevant + 16 * size.n_documents
@@ -143,18 +145,20 @@ class Elias(Algorithm):
             encoder_working=encoder_working(self.encoder, self.vectoriser),
             n_clusters=number(self.n_clusters),
             n_slots=number(self.edges_per_cluster) if name == "second" else fixed_slots,
-            adam=self.label_optimiser == "adam",
-            twice=self.stopping is not None or phase.average_from < 1,
+            beam=number(self.beam),
+            label_optimiser=self.label_optimiser,
+            averaged=phase.average_from < 1,
+            stopping=self.stopping is not None,
         )
         if self.negatives == "shortlist":
-            return cost.on_paths(size, number(self.beam), number(self.shortlist_size))
+            return cost.on_paths(size, number(self.shortlist_size))
         return cost.apart(size, self._drawn)
 
     @property
     def _drawn(self) -> int:
         return self.n_drawn if self.negatives == "drawn" else 0
 
-    def _on_paths(self) -> str | None:
+    def _needs_paths(self) -> str | None:
         """A setting that only classifiers trained on paths have: others move at every step and are not averaged."""
         asked = {"reduction": self.reduction != "sum", "most_clusters": self.most_clusters > 0}
         for name, phase in (("first", self.first), ("second", self.second)):

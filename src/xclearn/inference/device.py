@@ -243,13 +243,13 @@ def unknown_part(servable: Servable | Ensemble) -> str | None:
 
 
 def _parts(servable: Servable) -> list[Any]:
-    encoders = list(_read_encoders(servable).values())
+    encoders = list(read_encoders(servable).values())
     inner = [encoder.encoder for encoder in encoders if isinstance(encoder, Layered)]
     layers = [layer for encoder in encoders if isinstance(encoder, Bag | Layered) for layer in encoder.layers]
     return [*encoders, *inner, *layers, servable.candidates, *servable.scorers, servable.fusion]
 
 
-def _read_encoders(servable: Servable) -> dict[str, Encoder]:
+def read_encoders(servable: Servable) -> dict[str, Encoder]:
     """Those whose vectors candidates and scorers read; others are the steps'."""
     read = {part.vector for part in (servable.candidates, *servable.scorers) if hasattr(part, "vector")}
     return {name: encoder for name, encoder in servable.encoders.items() if name in read}
@@ -260,7 +260,7 @@ def _member(servable: Servable, place: Place, scores_at_once: int) -> _Member:
     for scorer in servable.scorers:
         assert isinstance(scorer, Classifier)
         scorers.append(_Rows(scorer.vector, place(scorer.weight), place(scorer.bias)))
-    encoders = {name: _encoder(encoder, place) for name, encoder in _read_encoders(servable).items()}
+    encoders = {name: _encoder(encoder, place) for name, encoder in read_encoders(servable).items()}
     candidates = _candidates(servable.candidates, place)
     return _Member(encoders, candidates, scorers, _fusion(servable.fusion), place, scores_at_once, servable)
 
@@ -321,7 +321,7 @@ def _shortlist_width(candidates: Candidates) -> int:
     if isinstance(candidates, ClusterBeam):
         return max(len(candidates.bias), candidates.beam * int(np.diff(candidates.offsets).max()))
     if isinstance(candidates, LearnedEdges):
-        return int(candidates.labels.max()) + 2 * candidates.beam * candidates.labels.shape[1]
+        return 2 * int(candidates.labels.max()) + 6 * candidates.beam * candidates.labels.shape[1]
     return len(candidates.labels) if isinstance(candidates, CentroidSearch) else 1
 
 
@@ -351,10 +351,10 @@ def _learned_edges(stage: LearnedEdges, place: Place) -> Callable[[Mapping[str, 
         total = (logits - best[:, :1]).exp().sum(dim=1, keepdim=True)
         chance = (stage.scale * (best - best[:, :1]).exp() / total).clamp(max=1)
         paths = (chance[:, :, None] * edges[found]).flatten(1)  # (n, b · E)
-        reached = paths.new_full((len(paths), 1 + n_labels), -1)  # first for edges that are not there
+        reached = paths.new_full((len(paths), 1 + n_labels), -np.inf)  # first for edges that are not there
         reached.scatter_reduce_(1, labels[found].flatten(1) + 1, paths, "amax")
         ids, chances = _top(reached[:, 1:], min(stage.size, n_labels))
-        return ids.masked_fill(chances < 0, -1), chances.clamp(min=0).logit()
+        return ids.masked_fill(chances == -np.inf, -1), chances.clamp(min=0).logit()
 
     return find
 

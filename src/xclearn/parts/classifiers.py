@@ -20,7 +20,7 @@ from xclearn.kernels.shortlist import PairLoss, train_pairs
 from xclearn.parts.fused import descend
 from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.losses import PAIRS_AT_ONCE, OutputLoss, aligned, block_gradient, blocks, filled_up, pair_gradient
-from xclearn.parts.pair_products import products
+from xclearn.parts.pair_products import pair_scores, products
 from xclearn.parts.row_update import RowSgd, RowUpdate
 from xclearn.parts.rows import Gathered
 
@@ -124,7 +124,8 @@ class RowClassifier(nn.Module):
     @torch.no_grad()
     def forward(self, x: torch.Tensor, owner: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Of pairs of a row of `x` (n, D) and a label (m,): (m,)."""
-        return products(self._augment(x), self._rows(slice(None)), owner, labels - self.rows.start).scores()
+        pairs = self._augment(x), self._rows(slice(None)), owner, labels - self.rows.start
+        return pair_scores(*pairs) if x.device.type == "cpu" else products(*pairs).scores()  # in full precision
 
     def served(self, vector: str) -> components.Classifier:
         weight = self.weight.detach().cpu()

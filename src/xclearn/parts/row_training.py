@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from xclearn.parts.classifiers import Pairs, RowClassifier, row_width
 from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.label_rows import LabelRows
-from xclearn.parts.losses import MEASURE_EVERY, OutputLoss
+from xclearn.parts.losses import OutputLoss, worth_measuring
 from xclearn.parts.row_update import RowAdam, RowSgd
 from xclearn.parts.rows import FeatureRows, Gathered, SparseRows
 from xclearn.parts.surrogates import target_rows
@@ -58,7 +58,8 @@ class Negatives:
             listed = torch.cat([self.shortlist[rows].long(), random], dim=1)
             return classifier.shortlist_loss(vectors, Pairs.of(listed, positives))
         if self.drawn == 0:
-            return classifier.exact_loss(vectors, positives, measure=step % MEASURE_EVERY == 0)
+            measure = worth_measuring(step, len(vectors) * n_labels)
+            return classifier.exact_loss(vectors, positives, measure=measure)
         random = self.draw(n_labels, (self.drawn,), generator)
         return classifier.sampled_loss(vectors, positives, torch.cat([positives.columns, random]).unique())
 

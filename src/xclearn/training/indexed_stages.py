@@ -25,9 +25,9 @@ from xclearn.parts.encoders import random_table
 from xclearn.parts.label_clusters import label_vectors
 from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.learned_edges import IndexedNetwork, edges_from_matches, path_losses
-from xclearn.parts.losses import SCORES_AT_ONCE
+from xclearn.parts.losses import blocks
 from xclearn.parts.pair_products import dense_bytes
-from xclearn.parts.row_training import Negatives
+from xclearn.parts.row_training import ROW_UPDATES, Negatives
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 from xclearn.training.plan import StageCost
 from xclearn.training.prepare import Prepared, Size
@@ -35,6 +35,7 @@ from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
 
 _AT_ONCE = 1024  # documents looked at at a time outside training
+_PATH_BYTES = 120  # of a path that a GPU explores
 _WEIGHT_APART = 0.2  # of the shortlist loss: an encoder that serves the index more ranks labels worse
 _ENCODER_LR = {"cpu": 0.01, "cuda": 0.003}  # longer trainings want the lower ones
 _CLUSTER_LR = {"cpu": 0.03, "cuda": 0.005}
@@ -70,44 +71,65 @@ class IndexCost:
     encoder_working: int  # bytes that it holds for a document
     n_clusters: int
     n_slots: int  # edges of a cluster
-    adam: bool  # whether label rows have moments
-    twice: bool  # whether weights are kept a second time
+    beam: int  # clusters explored for a document
+    label_optimiser: Literal["sgd", "adam"]
+    averaged: bool  # whether there is an average of the weights
+    stopping: bool  # whether the best weights are kept
 
-    def on_paths(self, size: Size, beam: int, shortlist: int) -> StageCost:
+    def on_paths(self, size: Size, shortlist: int) -> StageCost:
         """Of classifiers trained on the labels that are found."""
         rows, batch = size.n_labels * (self.dim + 1), self.batch_size
-        paths = batch * (beam + math.ceil(size.labels_per_document)) * self.n_slots
+        paths = batch * (self.beam + math.ceil(size.labels_per_document)) * self.n_slots
         pairs = batch * min(shortlist, paths // batch)
         distinct = -size.n_labels * math.expm1(-pairs / size.n_labels)  # labels of a batch, if all were as likely
         tokens = batch * size.n_feature_entries / size.n_documents
         # a GPU has dense gradients, and all paths at once; a CPU the rows of the batch and their gradients
-        dense = 4 * (self.encoder + rows) + 120 * paths + dense_bytes(batch, pairs, size.n_labels)
+        dense = 4 * (self.encoder + rows) + _PATH_BYTES * paths + dense_bytes(batch, pairs, size.n_labels)
         step = dense if self.device == "cuda" else math.ceil(4 * self.dim * (2 * distinct + tokens))
-        path = f"{shortlist:,} labels below {beam} of {self.n_clusters:,} clusters"
-        return self._cost(size, rows, step + 64 * pairs, pairs / batch, path)
+        moments = 8 * rows if self.label_optimiser == "adam" else 0
+        path = f"{shortlist:,} labels below {self.beam} of {self.n_clusters:,} clusters"
+        return self._cost(size, rows, moments, step + 64 * pairs, kept=0, products=4 * pairs / batch, path=path)
 
     def apart(self, size: Size, drawn: int) -> StageCost:
         """Of classifiers trained apart from the paths, against so many labels drawn in a step; 0: all."""
-        gpu, width, relevant = self.device == "cuda", row_width(self.dim), self.batch_size * size.labels_per_document
+        gpu, width, batch = self.device == "cuda", row_width(self.dim), self.batch_size
+        relevant, update = batch * size.labels_per_document, ROW_UPDATES[self.label_optimiser]
         scored = min(size.n_labels, drawn + math.ceil(relevant)) if drawn else size.n_labels
-        scores = (2 if gpu else 4) * min(self.batch_size * scored, SCORES_AT_ONCE[self.device])
-        chances, edges = self.batch_size * self.n_clusters, relevant * self.n_clusters * self.n_slots / size.n_labels
-        tokens = size.n_features if gpu else 2 * self.batch_size * size.n_feature_entries / size.n_documents
-        step = 3 * scores + 12 * chances + math.ceil(40 * edges + 4 * self.dim * tokens)
-        step += 8 * scored * width if drawn else 0  # the rows of these labels and their gradient
-        step += 2 * size.n_labels * width if gpu else 0  # all rows in half the bits
-        path = f"classifiers against {f'{scored:,} drawn' if drawn else 'all'} labels, apart from the paths"
-        return self._cost(size, size.n_labels * width, step, scored, path)
+        block = scored if drawn else max(end - begin for begin, end in blocks(scored, batch, self.device))
+        scores, changed = (2 if gpu else 4) * batch * block, update.working_bytes_per_value() + (4 if drawn else 0)
+        tokens = 2 * batch * size.n_feature_entries / size.n_documents
+        encoder = 4 * self.encoder if gpu else math.ceil(4 * self.dim * tokens)
+        index = 18 * (batch * self.n_clusters + self.n_clusters * self.n_slots)  # chances, strengths, their gradients
+        step = 2 * scores + changed * block * width + encoder + index
+        if gpu and self.stopping:  # held-out documents explore all paths at once
+            step = max(step, _PATH_BYTES * _AT_ONCE * self.beam * self.n_slots)
+        rows, served = size.n_labels * width, 0 if gpu else 4 * size.n_labels * self.dim
+        moments = update.bytes_per_value() * rows
+        path = f"about {scored:,} labels a step" if drawn else f"all {scored:,} labels"
+        return self._cost(
+            size,
+            rows,
+            moments,
+            max(step, served - 8 * self.encoder) + (2 * rows if gpu else 0),  # and all rows in half the bits
+            kept=moments,
+            products=scored,
+            path=f"{path}, apart from the paths",
+        )
 
-    def _cost(self, size: Size, rows: int, step: int, scored: float, path: str) -> StageCost:
+    def _cost(
+        self, size: Size, rows: int, moments: int, step: int, *, kept: int, products: float, path: str
+    ) -> StageCost:
+        """`kept` are bytes beside the weights that belong to the best of them."""
         edges, slots = self.n_clusters * (self.n_slots + self.dim), self.n_clusters * self.n_slots
         learnt = 4 * (self.encoder + rows + edges) + 16 * slots  # labels of edges, and edges by label
+        average = learnt if self.averaged else 0
+        best = learnt + average + kept if self.stopping else 0
         return StageCost(
             name=self.name,
             parameters=learnt,
-            optimiser=8 * (self.encoder + edges + (rows if self.adam else 0)),
-            working=step + self.batch_size * self.encoder_working + (learnt if self.twice else 0),
-            flops_per_epoch=6.0 * size.n_documents * self.dim * (self.n_clusters + 4 * scored),
+            optimiser=8 * (self.encoder + edges) + moments,
+            working=step + self.batch_size * self.encoder_working + average + best,
+            flops_per_epoch=6.0 * size.n_documents * self.dim * (self.n_clusters + products),
             epochs=self.epochs,
             path=f"{self.name}: {path}",
         )

@@ -5,6 +5,7 @@ Works on what any algorithm serves. Knows nothing about how it was trained.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from functools import partial
 
@@ -13,8 +14,8 @@ import scipy.sparse as sp
 
 from xclearn.data.dataset import NO_PAIRS
 from xclearn.data.topk import TopK
-from xclearn.errors import ConfigError
-from xclearn.inference.device import on_device
+from xclearn.errors import ConfigError, PlanError
+from xclearn.inference.device import on_device, read_encoders
 from xclearn.inference.native import NativePredictor, native_predictor
 from xclearn.inference.re_ranking import ReRanking, SparseRanker, bag_encoder, ranker_features
 from xclearn.inference.servable import Ensemble, Servable
@@ -74,9 +75,13 @@ def _member(
 
 def _best(servable: Servable, features: Features, k: int, run: Run, exclude: np.ndarray = NO_PAIRS) -> TopK:
     """The k best labels of each document (N, k), by the fastest way there is."""
-    on_gpu, native = on_device(servable, "auto") if run.device.type == "cuda" else None, native_predictor(servable)
-    way = on_gpu or (native if isinstance(native, NativePredictor) else servable)
-    return way.rank(features, k, exclude)
+    own = dataclasses.replace(servable, encoders=read_encoders(servable))
+    if run.device.type == "cuda":
+        with contextlib.suppress(PlanError):  # what was trained may still fill the GPU
+            if (on_gpu := on_device(own, "auto")) is not None:
+                return on_gpu.rank(features, k, exclude)
+    native = native_predictor(own)
+    return (native if isinstance(native, NativePredictor) else own).rank(features, k, exclude)
 
 
 def _ranker(
