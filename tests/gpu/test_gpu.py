@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,10 @@ from xclearn.inference.components import (  # noqa: E402
     Sigmoid,
 )
 from xclearn.inference.device import device_predictor  # noqa: E402
+from xclearn.inference.re_ranking import ReRanking, SparseRanker  # noqa: E402
 from xclearn.inference.servable import Ensemble, Servable  # noqa: E402
+from xclearn.inference.shortlists import LearnedEdges  # noqa: E402
+from xclearn.inference.sparse import SparseFeatures  # noqa: E402
 from xclearn.parts.classifiers import RowClassifier, row_width  # noqa: E402
 from xclearn.parts.label_rows import LabelRows  # noqa: E402
 from xclearn.parts.learned_edges import LabelIndex, random_edges  # noqa: E402
@@ -189,7 +193,8 @@ def planned_and_measured(n_labels: int, n_features: int, **settings: object) -> 
     n = 4096
     train = Split(random_rows(n, n_features, 20, seed=0), random_rows(n, n_labels, 4, seed=1))
     data = Dataset("random", train, LabelSet([str(label) for label in range(n_labels)]))
-    algorithm = OneVsAll(epochs=1, batch_size=1024, embedding_dim=302, **settings)
+    name = str(settings.pop("algorithm", "one_vs_all"))
+    algorithm = algorithms.find(name)(**epochs_everywhere(name, 1), batch_size=1024, embedding_dim=302, **settings)
     plan = algorithm.plan(data, device=DEVICE)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -203,6 +208,7 @@ def test_the_planned_peak_is_within_a_quarter_of_the_measured_one() -> None:
     for name, arguments in {
         "131K labels": {"n_labels": 131_000, "n_features": 40_000},
         "670K labels": {"n_labels": 670_000, "n_features": 100_000},
+        "131K labels, elias": {"n_labels": 131_000, "n_features": 40_000, "algorithm": "elias"},
         "131K labels, adam": {"n_labels": 131_000, "n_features": 40_000, "label_optimiser": "adam", "label_lr": 0.01},
     }.items():
         planned, measured = planned_and_measured(**arguments)
@@ -244,13 +250,30 @@ def random_servable(seed: int, *, exact: bool, beam: int = 0, n_labels: int = 5_
     return Servable(SparseVectoriser(400), {"document": encoder}, candidates, [scorer], fusion)
 
 
+def re_ranked_servable(seed: int) -> Servable:
+    """Labels found by learnt edges and ranked anew by sparse classifiers, which follow on the CPU."""
+    plain, rng = random_servable(seed, exact=False), np.random.default_rng(seed)
+    labels, n_labels, dim = (
+        random_edges((64, 300), plain.n_labels, seed),
+        plain.n_labels,
+        plain.encoders["document"].dim,
+    )
+    clusters = (rng.standard_normal((64, dim + 1)) / 8).astype(np.float32)
+    chances = rng.random(labels.shape, np.float32)
+    index = LearnedEdges("document", clusters[:, 1:], clusters[:, 0], 3.0, 10, labels.astype(np.int32), chances, 500)
+    weights = sp.random(n_labels, 400 + dim, 0.02, format="csr", random_state=seed, dtype=np.float32)
+    ranker = SparseRanker.of("bag", "document", weights, np.zeros(n_labels, np.float32))
+    encoders = {**plain.encoders, "bag": SparseFeatures(400, True)}
+    return replace(plain, encoders=encoders, candidates=index, steps=[ReRanking(50, ranker, None)])
+
+
 def test_prediction_on_the_gpu_is_that_in_numpy() -> None:
     """Ids to the last one where sums are exact; else all but near ties, and scores up to rounding."""
     features, rng = random_rows(3_000, 400, 4, seed=2), np.random.default_rng(3)
     features[:5] *= 0
     features.eliminate_zeros()
     exclude = np.column_stack([rng.integers(0, 3_000, 50_000), rng.integers(0, 5_003, 50_000)])
-    rounded = [random_servable(4, exact=False), random_servable(5, exact=False, beam=5)]
+    rounded = [random_servable(4, exact=False), random_servable(5, exact=False, beam=5), re_ranked_servable(7)]
     for servable, least in ((random_servable(6, exact=True), 1.0), *((each, 0.999) for each in rounded)):
         for at_once in (1 << 20, 1 << 27):  # several blocks of labels, and one
             placed = device_predictor(servable, DEVICE, scores_at_once=at_once)
