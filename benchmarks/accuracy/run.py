@@ -115,9 +115,8 @@ def table_arguments(description: str | None, tables: list[str]) -> argparse.Argu
     parser.add_argument("--documents", type=int, default=0, help="of train, drawn at random; 0: all")
     parser.add_argument("--split", choices=("test", "hold_out"), default="test")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="of every algorithm that has it"
-    )
+    said = "of every algorithm that has it; astec:NAME=VALUE is of astec only"
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=said)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--folder", default=str(RESULTS), help="where the results are")
     return parser
