@@ -139,6 +139,14 @@ def test_classifiers_apart_from_the_paths_learn_as_one_vs_all_does(network):
     assert own == {id(parameter) for parameter in network.parameters()}
 
 
+def test_apart_from_the_paths_a_fifth_of_what_is_missed_counts_unless_set(network):
+    network.classifier = row_classifier(L, D, 0.5, "sgd", "bce_sum", CPU)
+    given = type("Batch", (), {"rows": torch.arange(10), "step": 0, "generator": None})
+    phases = {weight: Phase(label_lr=1e-12, shortlist_loss_weight=weight) for weight in (None, 0.0, 1.0)}
+    found = {weight: stage_of(network, phase).loss(given).item() for weight, phase in phases.items()}
+    assert found[None] - found[0.0] == pytest.approx(0.2 * (found[1.0] - found[0.0]), rel=1e-4)
+
+
 def test_averaged_and_accumulated_stages_resume_to_the_same_bits(tmp_path):
     """Interrupted in the second stage, after its average has begun."""
     phase = {"accumulation": 4, "average_from": 0.3, "average_every": 3}

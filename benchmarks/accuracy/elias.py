@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from benchmarks.accuracy.run import _peak, asked_for, held_out, part_of, settings_for, table_arguments
 from benchmarks.record import record
 
@@ -38,7 +37,7 @@ from xclearn.parts.re_ranking import SparseRanking
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.prepare import prepare
 from xclearn.training.re_ranking import re_ranked
-from xclearn.training.run import Run
+from xclearn.training.run import Run, pick_device
 
 SHOWN = ("P@1", "P@3", "P@5", "R@10", "R@20", "R@100")
 _HOLD_OUT = "stopping.metric=nDCG@5 stopping.patience=50"  # never ends a stage early
@@ -110,8 +109,7 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> It
     facts |= {"settings": " ".join([name, *settings]), "seed": seed}
     prepared = prepare(data, algorithm.vectoriser, algorithm.stopping, seed)
     with tempfile.TemporaryDirectory() as folder:  # so that the ranker is solved once
-        device = torch.device("cuda" if torch.cuda.is_available() and arguments.device != "cpu" else "cpu")
-        run = Run(device, seed, Checkpoint(Path(folder)), lambda _: None)
+        run = Run(pick_device(arguments.device), seed, Checkpoint(Path(folder)), lambda _: None)
         for said, ranking, calibration in after:
             started = time.perf_counter()
             servable = re_ranked(algorithm.model.servable, prepared, run, ranking, calibration)

@@ -154,9 +154,8 @@ class Lightdxml(Algorithm):
         task = RowTask(encoder, classifier, self._documents, self._labels, Negatives())
         best = BestCycle(task.module, self.stopping.patience if self.stopping else 1)
         among_nearest = rows.served_score(lambda: mixed_with(self._servable(data), 1.0), data)
-        score = (
-            among_nearest if self._nearest else task_score(task, data, self.stopping)
-        )  # among the labels that are trained against
+        # among the labels that are trained against
+        score = among_nearest if self._nearest else task_score(task, data, self.stopping)
         for begin, end in self._cycles():
             if self._nearest:
                 vectors = yield from self._place(f"labels-{begin}", places, data, run)

@@ -243,13 +243,13 @@ def unknown_part(servable: Servable | Ensemble) -> str | None:
 
 
 def _parts(servable: Servable) -> list[Any]:
-    encoders = list(read_encoders(servable).values())
+    encoders = list(_read_encoders(servable).values())
     inner = [encoder.encoder for encoder in encoders if isinstance(encoder, Layered)]
     layers = [layer for encoder in encoders if isinstance(encoder, Bag | Layered) for layer in encoder.layers]
     return [*encoders, *inner, *layers, servable.candidates, *servable.scorers, servable.fusion]
 
 
-def read_encoders(servable: Servable) -> dict[str, Encoder]:
+def _read_encoders(servable: Servable) -> dict[str, Encoder]:
     """Those whose vectors candidates and scorers read; others are the steps'."""
     read = {part.vector for part in (servable.candidates, *servable.scorers) if hasattr(part, "vector")}
     return {name: encoder for name, encoder in servable.encoders.items() if name in read}
@@ -260,7 +260,7 @@ def _member(servable: Servable, place: Place, scores_at_once: int) -> _Member:
     for scorer in servable.scorers:
         assert isinstance(scorer, Classifier)
         scorers.append(_Rows(scorer.vector, place(scorer.weight), place(scorer.bias)))
-    encoders = {name: _encoder(encoder, place) for name, encoder in read_encoders(servable).items()}
+    encoders = {name: _encoder(encoder, place) for name, encoder in _read_encoders(servable).items()}
     candidates = _candidates(servable.candidates, place)
     return _Member(encoders, candidates, scorers, _fusion(servable.fusion), place, scores_at_once, servable)
 

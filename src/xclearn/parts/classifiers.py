@@ -125,7 +125,8 @@ class RowClassifier(nn.Module):
     def forward(self, x: torch.Tensor, owner: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Of pairs of a row of `x` (n, D) and a label (m,): (m,)."""
         pairs = self._augment(x), self._rows(slice(None)), owner, labels - self.rows.start
-        return pair_scores(*pairs) if x.device.type == "cpu" else products(*pairs).scores()  # in full precision
+        # on a GPU `pair_scores` would round the scores to the inputs' half precision
+        return pair_scores(*pairs) if x.device.type == "cpu" else products(*pairs).scores()
 
     def served(self, vector: str) -> components.Classifier:
         weight = self.weight.detach().cpu()

@@ -93,7 +93,7 @@ class LabelIndex(nn.Module):
     def reached(self, x: torch.Tensor, wanted: Gathered) -> torch.Tensor:
         """log ŷ by the best of all paths to each of the wanted labels that there is one to, with its gradient."""
         chances, strengths = self.chances(x).clamp(max=0), self.strengths().flatten().clamp(max=0)
-        edges = SparseRows(self.starts, self.leading, strengths, len(strengths)).take(wanted.columns)
+        edges = SparseRows(self.starts, self.leading, self.leading, len(strengths)).take(wanted.columns)  # no values
         paths = chances[wanted.owner[edges.owner], edges.columns // self.labels.shape[1]] + strengths[edges.columns]
         best = torch.full((len(wanted.columns),), -torch.inf, device=x.device)
         best = best.scatter_reduce(0, edges.owner, paths, "amax")

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from xclearn.data.dataset import NO_PAIRS
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, PlanError
-from xclearn.inference.device import on_device, read_encoders
+from xclearn.inference.device import on_device
 from xclearn.inference.native import NativePredictor, native_predictor
 from xclearn.inference.re_ranking import ReRanking, SparseRanker, bag_encoder, ranker_features
 from xclearn.inference.servable import Ensemble, Servable
@@ -62,26 +62,27 @@ def _member(
     ranking: SparseRanking | None,
     calibration: Calibration | None,
 ) -> Servable:
-    step = ReRanking(min(servable.n_labels, (ranking or SparseRanking()).depth), None, None)
+    step, base = ReRanking(min(servable.n_labels, (ranking or SparseRanking()).depth), None, None), servable
     if ranking is not None:
-        shortlist = _best(servable, data.features, step.depth, run).ids
+        shortlist = _best(base, data.features, step.depth, run).ids
         bag = bag_encoder(data.vectoriser, data.features)
         servable = dataclasses.replace(servable, encoders={**servable.encoders, _BAG: bag})
         step = dataclasses.replace(step, ranker=_ranker(servable, shortlist, data, run, name, ranking))
     if calibration is not None:
-        step = _calibrated(servable, step, data, run, calibration)
+        assert data.held_out is not None
+        before = _best(base, data.held_out_features, step.depth, run, data.held_out.filter_pairs)
+        step = _calibrated(servable, step, before, data, calibration)
     return dataclasses.replace(servable, steps=[*servable.steps, step])
 
 
 def _best(servable: Servable, features: Features, k: int, run: Run, exclude: np.ndarray = NO_PAIRS) -> TopK:
     """The k best labels of each document (N, k), by the fastest way there is."""
-    own = dataclasses.replace(servable, encoders=read_encoders(servable))
     if run.device.type == "cuda":
         with contextlib.suppress(PlanError):  # what was trained may still fill the GPU
-            if (on_gpu := on_device(own, "auto")) is not None:
+            if (on_gpu := on_device(servable, "auto")) is not None:
                 return on_gpu.rank(features, k, exclude)
-    native = native_predictor(own)
-    return (native if isinstance(native, NativePredictor) else own).rank(features, k, exclude)
+    native = native_predictor(servable)
+    return (native if isinstance(native, NativePredictor) else servable).rank(features, k, exclude)
 
 
 def _ranker(
@@ -100,12 +101,10 @@ def _ranker(
     return SparseRanker.of(_BAG, vector, sp.vstack(weights, format="csr"), np.concatenate(biases))
 
 
-def _calibrated(servable: Servable, step: ReRanking, data: Prepared, run: Run, settings: Calibration) -> ReRanking:
-    """The step with a tree learnt on the held-out documents."""
+def _calibrated(servable: Servable, step: ReRanking, before: TopK, data: Prepared, settings: Calibration) -> ReRanking:
+    """The step with a tree learnt on the held-out documents and the labels ranked first for them before it."""
     assert data.held_out is not None
-    features = data.held_out_features
-    before = _best(servable, features, step.depth, run, data.held_out.filter_pairs)
-    vectors = {name: encoder.encode(features) for name, encoder in servable.encoders.items()}
+    vectors = {name: encoder.encode(data.held_out_features) for name, encoder in servable.encoders.items()}
     _, now = step(vectors, *before)
     relevant = hits(before.ids, data.held_out.relevance)
     tree = calibration_tree(settings, before.ids, now, before.scores, relevant, data.label_counts)
