@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from xclearn import kernels
 from xclearn.errors import DataError
-from xclearn.kernels.linear import Linear, Problems, _native, train_linear, train_linear_numpy
+from xclearn.kernels.linear import (
+    Linear,
+    Problems,
+    _native,
+    listed_logits,
+    listed_logits_numpy,
+    train_linear,
+    train_linear_numpy,
+)
 
 needs_native = pytest.mark.skipif(kernels.BACKEND != "native", reason="the native extension is not built")
 BACKENDS = [train_linear_numpy, pytest.param(_native, marks=needs_native)]
@@ -169,3 +177,31 @@ def test_one_positive_by_hand():
 def test_problems_that_do_not_fit_are_named(change, message):
     with pytest.raises(DataError, match=message):
         train_linear(random_problems()._replace(**change), EXACT, 0)
+
+
+@given(st.integers(0, 12), st.integers(0, 6), st.integers(0, 1000))
+def test_listed_logits_are_those_of_the_dense_product(n, m, seed):
+    rng = np.random.default_rng(seed)
+    documents = sp.random(n, 20, 0.3, "csr", dtype=np.float32, random_state=rng)
+    weights = sp.random(9, 20, 0.3, "csr", dtype=np.float32, random_state=rng)
+    ids = rng.integers(-1, 9, (n, m))
+    dense = documents.toarray().astype(np.float64) @ weights.toarray().T
+    expected = np.where(ids < 0, 0, np.take_along_axis(dense, np.maximum(ids, 0), axis=1))
+    for found in (listed_logits(documents, weights, ids, n_threads=2), listed_logits_numpy(documents, weights, ids)):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_listed_logits_in_parts(monkeypatch):
+    rng = np.random.default_rng(0)
+    documents, weights = (sp.random(n, 20, 0.3, "csr", dtype=np.float32, random_state=rng) for n in (8, 9))
+    ids = rng.integers(-1, 9, (8, 4))
+    whole = listed_logits_numpy(documents, weights, ids)
+    monkeypatch.setattr("xclearn.kernels.linear._VALUES_AT_ONCE", 3 * 20)
+    assert (listed_logits_numpy(documents, weights, ids) == whole).all()
+
+
+@pytest.mark.parametrize("ids", [np.full((3, 2), 9), np.full((3, 2), -2), np.zeros((4, 2), dtype=int)])
+def test_listed_logits_refuses_what_does_not_fit(ids):
+    weights = sp.csr_matrix((9, 20), dtype=np.float32)
+    with pytest.raises(DataError):
+        listed_logits(sp.csr_matrix((3, 20), dtype=np.float32), weights, ids)

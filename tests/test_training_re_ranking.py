@@ -42,6 +42,15 @@ def test_a_ranker_mends_what_short_training_left(name, data, tmp_path):
     assert (again.ids == answers.ids).all()
 
 
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_ranker_reads_the_vector_if_asked_to(data, vector):
+    ranked = make("elias", sparse_ranker={"depth": 60, "vector": vector}).fit(data, device="cpu").model.servable
+    ranker = ranked.steps[0].ranker
+    n_tokens = ranked.encoders["bag"].dim
+    assert ranker.vector == ("document" if vector else "")
+    assert (ranker.features.max() >= n_tokens) == vector
+
+
 def test_a_tree_brings_scores_nearer_to_the_share_that_is_right(data):
     """Over the first labels of test: the mean score against how often they are right."""
     gaps = []

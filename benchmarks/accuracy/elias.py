@@ -26,7 +26,6 @@ from benchmarks.record import record
 from xclearn import algorithms, config
 from xclearn.data import Dataset, load_dataset
 from xclearn.inference import evaluate
-from xclearn.inference.device import on_device
 from xclearn.inference.evaluation import label_counts
 from xclearn.inference.folder import Model
 from xclearn.inference.shortlists import LearnedEdges
@@ -70,6 +69,7 @@ TABLES: list[Row] = [
         "elias label_optimiser=adam first.label_lr=0.005 second.label_lr=0.005",
         _steps("Adam on label rows"),
     ),
+    ("variants", f"elias {_HOLD_OUT}", (("ranker over vectors too", SparseRanking(depth=100, vector=True), None),)),
     *(
         ("ranker", f"{name} {_HOLD_OUT}", _steps(name, f"{name} + ranker", f"{name} + ranker + calibration"))
         for name in ("one_vs_all", "decaf", "astec")
@@ -132,11 +132,10 @@ class Trained:
 
 def analyses(algorithm: Trained, report: Report, data: Dataset) -> dict[str, str]:
     """Chances of edges by rank within a cluster; recall at 100 and the mean score of true labels, by label decile."""
-    counts, split, servable = label_counts(data), data.split("test"), algorithm.model.servable
+    counts = label_counts(data)
     deciles = [f"{each.recall:.2f}" for each in volume_bins(report, counts, k=100, n_bins=10)]
-    found = (on_device(servable, "auto") or servable).predict(split.documents, 100, split.filter_pairs)
     scores = np.zeros(data.n_labels)
-    np.add.at(scores, report.ids[report.hit], found.scores[report.hit])
+    np.add.at(scores, report.ids[report.hit], report.scores[report.hit])
     relevant = np.maximum(np.asarray(report.relevance.sum(axis=0)).ravel(), 1)
     by_decile = [f"{value:.4f}" for (value,) in mean_by_bin((scores / relevant)[:, None], counts, n_bins=10)]
     return {

@@ -1,6 +1,6 @@
 """The best labels of any model ranked anew: sparse classifiers over bag and embedding, and a tree that calibrates.
 
-From ELIAS++ (Gupta et al., NeurIPS 2022). In NumPy. Knows nothing about how classifiers and tree were learnt.
+From ELIAS++ (Gupta et al., NeurIPS 2022). Knows nothing about how classifiers and tree were learnt.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import scipy.sparse as sp
 from xclearn.errors import ModelError
 from xclearn.inference.components import Encoder, Step, component
 from xclearn.inference.shortlists import unit
-from xclearn.inference.sparse import SparseFeatures, _expect, _expect_below, _expect_starts, _ranges, unit_rows
+from xclearn.inference.sparse import SparseFeatures, _expect, _expect_below, _expect_starts, unit_rows
+from xclearn.kernels.linear import listed_logits
 from xclearn.text import Vectoriser
-
-_VALUES_AT_ONCE = 1 << 20  # values of documents held dense at a time: 4 MB, and many times that of products
 
 
 @final
@@ -84,16 +83,10 @@ class SparseRanker:
     def __call__(self, vectors: Mapping[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
         """The share (n, m) of each label, −1 where there is none."""
         documents = ranker_features(vectors[self.bag], vectors.get(self.vector))  # (n, V + D)
-        size = max(1, _VALUES_AT_ONCE // documents.shape[1])
-        parts = [slice(start, start + size) for start in range(0, len(ids), size)]
-        logits = [self._logits(documents[part].toarray(), np.maximum(ids[part], 0)) for part in parts]
-        return np.exp(-(np.maximum(1 - np.concatenate([*logits, np.empty((0, ids.shape[1]))]), 0) ** 3))
-
-    def _logits(self, documents: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        labels = ids.ravel()
-        pair, place = _ranges(self.starts[labels], self.starts[labels + 1])
-        products = self.weights[place] * documents[pair // ids.shape[1], self.features[place]]
-        return (np.bincount(pair, products, len(labels)) + self.bias[labels]).reshape(ids.shape)
+        shape = len(self.bias), documents.shape[1]
+        weights = sp.csr_matrix((self.weights, self.features, self.starts), shape=shape)
+        logits = listed_logits(documents, weights, ids) + self.bias[np.maximum(ids, 0)]
+        return np.exp(-(np.maximum(1 - logits, 0) ** 3))
 
     def check(self, dims: Mapping[str, int], n_labels: int) -> None:
         """Refuse tensors whose shapes do not fit."""

@@ -35,6 +35,17 @@ def train_linear(
     seed: int,
     n_threads: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
+def listed_logits(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    data: np.ndarray,
+    n_columns: int,
+    weight_indptr: np.ndarray,
+    weight_indices: np.ndarray,
+    weights: np.ndarray,
+    ids: np.ndarray,
+    n_threads: int,
+) -> np.ndarray: ...
 def random_walks(
     document_indptr: np.ndarray,
     document_labels: np.ndarray,

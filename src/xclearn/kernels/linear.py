@@ -1,6 +1,7 @@
 """Many sparse linear classifiers at once, by dual coordinate descent: native where the extension is, else in NumPy.
 
-Each minimises ½|w|² + cost · Σ loss(y (w · x + b)) over its examples. Knows nothing about trees, labels or documents.
+Each minimises ½|w|² + cost · Σ loss(y (w · x + b)) over its examples. Also what they say of documents, each asked about
+a few of them. Knows nothing about trees, labels or documents.
 The NumPy form walks through the same examples in the same order, all problems of a group together; it is the native
 one's oracle.
 """
@@ -17,6 +18,7 @@ from xclearn.errors import DataError
 from xclearn.kernels.reference import _splitmix64
 
 _NEWTON_STEPS = 20
+_VALUES_AT_ONCE = 1 << 20  # values of documents held dense at a time: 4 MB, and many times that of products
 _LEAST_LOGIT = float(np.log(1e-8))  # where a dual variable of the logistic loss starts
 
 
@@ -50,6 +52,34 @@ def train_linear(
     threads = kernels._threads(n_threads)
     solve = _native if kernels.BACKEND == "native" else train_linear_numpy
     return solve(problems, settings, seed, threads)
+
+
+def listed_logits(
+    documents: sp.csr_matrix, weights: sp.csr_matrix, ids: np.ndarray, n_threads: int | None = None
+) -> np.ndarray:
+    """w_l · x of each document (n, V) with its own classifiers `ids` (n, m) of weights (P, V); 0 where an id is −1."""
+    if documents.shape[1] != weights.shape[1] or len(ids) != documents.shape[0]:
+        raise DataError("documents, weights and ids do not fit", got=(documents.shape, weights.shape, ids.shape))
+    if ids.size and not -1 <= ids.min() <= ids.max() < weights.shape[0]:
+        raise DataError("ids point outside of the weights", got=(ids.min(), ids.max()))
+    threads = kernels._threads(n_threads)
+    if kernels.BACKEND != "native":
+        return listed_logits_numpy(documents, weights, ids)
+    from xclearn.kernels import _native
+
+    return _native.listed_logits(*_parts(documents), documents.shape[1], *_parts(weights), _int64(ids), threads)
+
+
+def listed_logits_numpy(documents: sp.csr_matrix, weights: sp.csr_matrix, ids: np.ndarray) -> np.ndarray:
+    """The oracle of `listed_logits`: some documents at a time, as each is held dense."""
+    logits, size = np.zeros(ids.shape), max(1, _VALUES_AT_ONCE // max(1, documents.shape[1]))
+    for start in range(0, len(ids), size):
+        listed = ids[start : start + size]
+        dense, chosen = documents[start : start + size].toarray(), weights[np.maximum(listed, 0).ravel()]
+        pair = np.repeat(np.arange(listed.size), np.diff(chosen.indptr))
+        products = chosen.data * dense[pair // max(1, listed.shape[1]), chosen.indices].astype(np.float64)
+        logits[start : start + size] = np.bincount(pair, products, listed.size).reshape(listed.shape)
+    return np.where(ids < 0, 0.0, logits)
 
 
 def _check(problems: Problems) -> None:
@@ -90,6 +120,10 @@ def _native(problems: Problems, settings: Linear, seed: int, n_threads: int) -> 
     )
     shape = (problems.positives.shape[0], features.shape[1])
     return sp.csr_matrix((weights, indices, indptr), shape=shape), bias
+
+
+def _parts(matrix: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return _int64(matrix.indptr), _int32(matrix.indices), np.ascontiguousarray(matrix.data, dtype=np.float32)
 
 
 def _int64(values: np.ndarray) -> np.ndarray:

@@ -46,6 +46,7 @@ class Report:
     values: dict[str, float]  # "P@1": 31.4, …
     terms: dict[str, Terms]  # of every metric but coverage, which is no sum over documents
     ids: np.ndarray  # (n, deepest k) int64 predicted labels
+    scores: np.ndarray  # (n, deepest k) theirs, −∞ where there are fewer
     hit: np.ndarray  # (n, deepest k) bool
     relevance: sp.csr_matrix  # (n, L)
 
@@ -71,11 +72,12 @@ def evaluate_predictions(
     predictions, relevance = apply_filter(sort_predictions(predictions), relevance, filter_pairs, filter_rule)
     if relevance.nnz == 0:
         raise DataError("nothing to evaluate: no document has a relevant label", got=relevance.shape)
-    ids = _of_width(predictions.ids, deepest)
+    ids = _of_width(predictions.ids, deepest, -1)
+    scores = _of_width(predictions.scores, deepest, -np.inf)
     hit = hits(ids, relevance)
     terms = _ranking_terms(ids, hit, relevance, inverse_propensity, ks) | _recall_terms(hit, relevance, recall_ks)
     values = {name: 100 * float(gained.sum() / attainable.sum()) for name, (gained, attainable) in terms.items()}
-    return Report(values | _coverage(ids, hit, relevance, recall_ks), terms, ids, hit, relevance)
+    return Report(values | _coverage(ids, hit, relevance, recall_ks), terms, ids, scores, hit, relevance)
 
 
 def _ranking_terms(
@@ -120,9 +122,9 @@ def _heaviest(relevance: sp.csr_matrix, weights: np.ndarray, k: int) -> np.ndarr
     return heaviest
 
 
-def _of_width(ids: np.ndarray, width: int) -> np.ndarray:
-    wide = np.full((len(ids), width), -1, dtype=np.int64)
-    wide[:, : ids.shape[1]] = ids[:, :width]
+def _of_width(values: np.ndarray, width: int, missing: float) -> np.ndarray:
+    wide = np.full((len(values), width), missing, dtype=np.result_type(values, missing))
+    wide[:, : values.shape[1]] = values[:, :width]
     return wide
 
 

@@ -61,10 +61,11 @@ class SparseRows:
 
     def take(self, rows: torch.Tensor) -> Gathered:
         """The entries of `rows` (n,), in their order."""
-        starts, lengths = self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows]  # (n,)
-        offsets = lengths.cumsum(0) - lengths  # (n,)
-        owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)  # (m,)
-        position = torch.arange(len(owner), device=rows.device) - offsets[owner] + starts[owner]
+        starts = self.indptr[rows]  # (n,)
+        lengths = self.indptr[rows + 1] - starts
+        offsets = lengths.cumsum(0) - lengths
+        owner = torch.repeat_interleave(lengths)  # (m,)
+        position = torch.arange(len(owner), device=rows.device) + (starts - offsets)[owner]
         return Gathered(owner, self.columns[position].long(), self.values[position], offsets)
 
 

@@ -65,10 +65,8 @@ class TransferBlock(nn.Module):
         if not self.training:
             return torch.linalg.matrix_norm(self.weight, 2)
         with torch.no_grad():
-            left = F.normalize(self.weight @ self.direction, dim=0)
-            self.direction.copy_(F.normalize(self.weight.T @ left, dim=0))
-            left = F.normalize(self.weight @ self.direction, dim=0)
-        return left @ self.weight @ self.direction.clone()
+            self.direction.copy_(F.normalize(self.weight.T @ (self.weight @ self.direction), dim=0))
+        return torch.linalg.vector_norm(self.weight @ self.direction.clone())
 
 
 @final

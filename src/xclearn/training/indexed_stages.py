@@ -230,7 +230,8 @@ class IndexedStages:
         """Matrices decay; biases and gains do not."""
         matrices = [values for values in parameters if values.ndim > 1 and values.shape[1] > 1]
         groups = [(matrices, self.weight_decay), (_without(iter(parameters), matrices), 0.0)]
-        return torch.optim.AdamW([{"params": own, "weight_decay": decay} for own, decay in groups if own], lr=lr)
+        split = [{"params": own, "weight_decay": decay} for own, decay in groups if own]
+        return torch.optim.AdamW(split, lr=lr, fused=True)
 
     def _score(
         self, network: IndexedNetwork, average: WeightAverage, data: Prepared, stopping: Stopping

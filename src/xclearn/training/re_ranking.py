@@ -88,8 +88,8 @@ def _best(servable: Servable, features: Features, k: int, run: Run, exclude: np.
 def _ranker(
     servable: Servable, shortlist: np.ndarray, data: Prepared, run: Run, name: str, settings: SparseRanking
 ) -> SparseRanker:
-    vector = servable.scorers[0].vector
-    vector = "" if isinstance(servable.encoders[vector], SparseFeatures) else vector  # the bag itself
+    vector = servable.scorers[0].vector if settings.vector else ""
+    vector = "" if isinstance(servable.encoders.get(vector), SparseFeatures) else vector  # the bag itself
     vectors = servable.encoders[vector].encode(data.features) if vector else None
     features = ranker_features(servable.encoders[_BAG].encode(data.features), vectors)
     solver = Solver("squared_hinge", settings.cost, settings.passes, settings.threshold, run.seed_of(name))

@@ -141,7 +141,7 @@ def reranker_mix(n_scorers: int, reranker_weight: float, weight: float | None, *
 def _optimisers(task: Task, lr: float) -> list[torch.optim.Optimizer]:
     """Adam, of all but the rows."""
     if isinstance(task, ProjectionTask):
-        return [*encoder_optimisers(task.encoder, lr), torch.optim.Adam(task.head.parameters(), lr=lr)]
+        return [*encoder_optimisers(task.encoder, lr), torch.optim.Adam(task.head.parameters(), lr=lr, fused=True)]
     if isinstance(task.encoder, DocumentEncoder):
         return encoder_optimisers(task.encoder, lr)
-    return [torch.optim.Adam(task.encoder.parameters(), lr=lr)]
+    return [torch.optim.Adam(task.encoder.parameters(), lr=lr, fused=True)]

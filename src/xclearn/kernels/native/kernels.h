@@ -51,6 +51,18 @@ struct LinearClassifiers {
 std::vector<LinearClassifiers> train_linear(const LinearProblems& problems, const LinearSettings& settings,
                                             uint64_t seed, int n_threads);
 
+// A sparse matrix, row after row.
+struct Csr {
+    const int64_t* indptr;
+    const int32_t* indices;
+    const float* data;
+    int64_t n_rows;
+};
+
+// The products of each document with the weights of its own n_listed labels; 0 where an id is negative.
+void listed_logits(const Csr& documents, const Csr& weights, int64_t n_columns, const int64_t* ids, int64_t n_listed,
+                   int n_threads, double* logits);
+
 // Walks with restart over labels and documents: from a label to one of its documents to one of that document's labels.
 struct Walks {
     const int64_t* document_indptr;  // the labels of each document

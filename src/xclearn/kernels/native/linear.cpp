@@ -238,4 +238,23 @@ std::vector<LinearClassifiers> train_linear(const LinearProblems& problems, cons
     return trained;
 }
 
+void listed_logits(const Csr& documents, const Csr& weights, int64_t n_columns, const int64_t* ids, int64_t n_listed,
+                   int n_threads, double* logits) {
+    std::vector<std::vector<float>> dense(n_threads);
+    parallel_for(documents.n_rows, n_threads, [&](int64_t row, int thread) {
+        std::vector<float>& values = dense[thread];
+        if (values.empty()) values.resize(n_columns);
+        const int64_t begin = documents.indptr[row], end = documents.indptr[row + 1];
+        for (int64_t i = begin; i < end; ++i) values[documents.indices[i]] = documents.data[i];
+        for (int64_t place = row * n_listed; place < (row + 1) * n_listed; ++place) {
+            double sum = 0;
+            if (ids[place] >= 0)
+                for (int64_t i = weights.indptr[ids[place]]; i < weights.indptr[ids[place] + 1]; ++i)
+                    sum += static_cast<double>(weights.data[i]) * values[weights.indices[i]];
+            logits[place] = sum;
+        }
+        for (int64_t i = begin; i < end; ++i) values[documents.indices[i]] = 0;
+    });
+}
+
 }  // namespace xclearn

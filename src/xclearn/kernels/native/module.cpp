@@ -100,6 +100,19 @@ nb::tuple train_linear(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indic
     return nb::make_tuple(ends, features, weights, biases);
 }
 
+Out<double, 2> listed_logits(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indices, const In<float, 1>& data,
+                             int64_t n_columns, const In<int64_t, 1>& weight_indptr,
+                             const In<int32_t, 1>& weight_indices, const In<float, 1>& weights,
+                             const In<int64_t, 2>& ids, int n_threads) {
+    auto logits = new_array<double, 2>({ids.shape(0), ids.shape(1)});
+    nb::gil_scoped_release release;
+    const auto rows = [](const auto& starts) { return static_cast<int64_t>(starts.shape(0)) - 1; };
+    xclearn::listed_logits({indptr.data(), indices.data(), data.data(), rows(indptr)},
+                           {weight_indptr.data(), weight_indices.data(), weights.data(), rows(weight_indptr)}, n_columns,
+                           ids.data(), ids.shape(1), n_threads, logits.data());
+    return logits;
+}
+
 nb::tuple random_walks(const In<int64_t, 1>& document_indptr, const In<int32_t, 1>& document_labels,
                        const In<int64_t, 1>& label_indptr, const In<int32_t, 1>& label_documents, int64_t steps,
                        double restart, int64_t top, uint64_t seed, int n_threads) {
@@ -243,6 +256,7 @@ NB_MODULE(_native, module) {
     module.def("balanced_clusters_csr", &balanced_clusters_csr);
     module.def("balanced_clusters_dense", &balanced_clusters_dense);
     module.def("train_linear", &train_linear);
+    module.def("listed_logits", &listed_logits);
     module.def("adam_rows", &adam_rows);
     module.def("bag_gradient", &bag_gradient);
     module.def("random_walks", &random_walks);
