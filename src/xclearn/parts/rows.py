@@ -48,7 +48,7 @@ class SparseRows:
     def matrix(self) -> torch.Tensor:
         """As torch's sparse CSR tensor, whose products on a GPU run six times as fast as those of COO."""
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+            warnings.filterwarnings("ignore", "Sparse (CSR tensor support is in beta|invariant checks)")
             parts, shape = (self.indptr.int(), self.columns, self.values), (len(self), self.n_columns)
             return torch.sparse_csr_tensor(*parts, shape, check_invariants=True)
 
