@@ -39,3 +39,18 @@ def test_answers_that_are_all_right_or_all_wrong_make_a_leaf(answers, all_right)
     tree = calibration_tree(Calibration(weight=1.0), ids, now, before, right, np.zeros(L))
     tree.check(L)
     assert (tree(ids, now, before) == float(all_right)).all()
+
+
+@pytest.mark.parametrize(("useful", "weights"), [(True, (0.1, 0.3, 0.6, 1.0)), (False, (0.0,))])
+def test_the_weight_is_what_ranks_other_documents_better(useful, weights):
+    """Labels of one kind are right more often than their scores say; or the scores are right, and a tree is coarser."""
+    random = np.random.default_rng(0)
+    ids, now = np.stack([random.permutation(L)[:M] for _ in range(N)]), random.random((N, M))
+    right = random.random((N, M)) < np.where(ids % 2 == 0, 0.9, 0.1) if useful else now > np.sort(now, axis=1)[:, -3:-2]
+    tree = calibration_tree(Calibration(depth=1), ids, now, now, right, np.arange(L) % 2)
+    assert tree.weight in weights
+
+
+def test_few_documents_get_the_usual_weight(answers):
+    few = tuple(part[:1] for part in answers)
+    assert calibration_tree(Calibration(), *few, np.zeros(L)).weight == 0.3

@@ -70,7 +70,7 @@ class Lightdxml(Algorithm):
     model_epochs: Count | None = None  # passes over train of encoder and classifiers, all cycles together
     model_lr: Rate | None = None  # peak learning rate of the encoder (Adam)
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # of label rows; adam is the authors' choice
-    label_lr: Rate | None = None  # peak learning rate of label rows; auto: 0.1 for sgd, model_lr for adam
+    label_lr: Rate | None = None  # peak learning rate of label rows; auto: 0.1 or 0.2 for sgd, model_lr for adam
     warm_up: Share = 0.1  # share of training in which learning rates rise
     negatives: Literal["nearest", "all"] | None = None  # labels trained against: nearest by embedding, or every other
     shortlist_size: Count = 500  # nearest labels a document is trained against, and scored when predicting
@@ -96,14 +96,16 @@ class Lightdxml(Algorithm):
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu, few = device == "cuda", size.n_labels <= _MANY_LABELS
-        dim, epochs = self.embedding_dim or usual_dim(size.n_labels, device), self.model_epochs or (10 if few else 20)
+        usual_epochs = 20 if not few else 15 if gpu else 10
+        dim, epochs = self.embedding_dim or usual_dim(size.n_labels, device), self.model_epochs or usual_epochs
         negatives = self.negatives or ("all" if gpu or size.n_labels <= 10_000 else "nearest")
         return {
             "embedding_dim": dim,
             "dropout": 0.5 if gpu else 0.3,
             "model_epochs": epochs,
-            "model_lr": (0.005 if gpu else 0.01) if few else 0.003,
-            "batch_size": min(1024 if gpu and not few else 256, max(16, size.n_documents // 50)),
+            "model_lr": (0.007 if gpu else 0.01) if few else 0.003,
+            "label_lr": 0.2 if gpu and few and self.label_optimiser == "sgd" else None,
+            "batch_size": min((512 if few else 1024) if gpu else 256, max(16, size.n_documents // 50)),
             "negatives": negatives,
             "refresh_every": math.ceil(epochs / 3),
             "label_encoder_dim": 2 * dim,

@@ -5,7 +5,7 @@ scikit-learn grows it; what is served is plain arrays. Knows nothing about model
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -14,13 +14,18 @@ from xclearn.config import Count, Share
 from xclearn.inference.re_ranking import CalibrationTree, calibration_features
 
 
+_WEIGHTS, _USUAL_WEIGHT = (0.0, 0.03, 0.1, 0.3, 0.6, 1.0), 0.3  # to choose from, and where there are too few documents
+_FEWEST = 20  # held-out documents from which on a weight is chosen
+_FIRST = 5  # labels of a document whose order decides
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     """A tree over the score, the score before re-ranking and the label's frequency."""
 
     depth: Count = 5  # of the tree
-    weight: Share = 0.3  # of the tree's chance against the score
+    weight: Share | None = None  # of the tree's chance beside the score; auto: what ranks the hold-out best
 
 
 def calibration_tree(
@@ -32,11 +37,38 @@ def calibration_tree(
     label_counts: np.ndarray,
 ) -> CalibrationTree:
     """From labels (n, m), −1 where there are fewer, their scores now and before, and whether each is right."""
+    answers, counts = (ids, now, before, relevant), label_counts.astype(np.float32)
+    weight = settings.weight if settings.weight is not None else _best_weight(settings.depth, answers, counts)
+    return replace(_tree(settings.depth, answers, counts), weight=weight)
+
+
+def _best_weight(depth: int, answers: tuple[np.ndarray, ...], counts: np.ndarray) -> float:
+    """The weight with which trees learnt on one half of the documents rank the other half best; the least of equals."""
+    if len(answers[0]) < _FEWEST:
+        return _USUAL_WEIGHT
+    gains = np.zeros(len(_WEIGHTS))
+    for half in range(2):
+        learnt, asked = (tuple(part[start::2] for part in answers) for start in (half, 1 - half))
+        ids, now, before, relevant = asked
+        tree = _tree(depth, learnt, counts)
+        scores = (replace(tree, weight=weight)(ids, now, before) for weight in _WEIGHTS)
+        gains += [_gain(np.where(ids < 0, -np.inf, score), relevant) for score in scores]
+    return _WEIGHTS[int(gains.argmax())]
+
+
+def _gain(scores: np.ndarray, relevant: np.ndarray) -> float:
+    """What the first labels by score (n, m) are worth when right, less the further down."""
+    first = np.argsort(-scores, axis=1, kind="stable")[:, :_FIRST]
+    return float((np.take_along_axis(relevant, first, axis=1) / np.log2(np.arange(2, first.shape[1] + 2))).sum())
+
+
+def _tree(depth: int, answers: tuple[np.ndarray, ...], counts: np.ndarray) -> CalibrationTree:
     from sklearn.tree import DecisionTreeClassifier
 
-    counts, there = label_counts.astype(np.float32), ids >= 0
+    ids, now, before, relevant = answers
+    there = ids >= 0
     values, right = calibration_features(ids, now, before, counts)[there], relevant[there]
-    tree = DecisionTreeClassifier(max_depth=settings.depth, random_state=0).fit(values, right).tree_
+    tree = DecisionTreeClassifier(max_depth=depth, random_state=0).fit(values, right).tree_
     leaf = tree.children_left < 0
     own = np.arange(tree.node_count)
     share = tree.value[:, 0, -1] if tree.value.shape[2] > 1 else np.full(len(own), float(right.any()))
@@ -48,5 +80,5 @@ def calibration_tree(
         share.astype(np.float32),
         counts,
         int(tree.max_depth),
-        settings.weight,
+        1.0,
     )

@@ -22,10 +22,13 @@ _AT_ONCE = 4096  # labels trained between two checkpoints
 @final
 @dataclass(frozen=True, kw_only=True)
 class SparseRanking:
-    """Sparse classifiers over the bag of a document, and its vector if asked for."""
+    """Sparse classifiers over the bag of a document, and the model's vector of it if asked for.
+
+    That vector was fitted to the very documents that they learn from, and so looks better to them than it is.
+    """
 
     depth: Count = 100  # best labels of a document that are ranked
-    vector: bool = False  # whether they read the model's vector too, as the authors'; it was fitted to these documents
+    vector: bool = False  # whether they read the model's vector too, as those of the authors
     cost: Rate = 1.0  # of the loss against short weights
     passes: Count = 20  # of the solver over its examples at most
     threshold: Weight = 0.1  # weights up to this are dropped
