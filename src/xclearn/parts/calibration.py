@@ -13,7 +13,6 @@ import numpy as np
 from xclearn.config import Count, Share
 from xclearn.inference.re_ranking import CalibrationTree, calibration_features
 
-
 _WEIGHTS, _USUAL_WEIGHT = (0.0, 0.03, 0.1, 0.3, 0.6, 1.0), 0.3  # to choose from, and where there are too few documents
 _FEWEST = 20  # held-out documents from which on a weight is chosen
 _FIRST = 5  # labels of a document whose order decides
