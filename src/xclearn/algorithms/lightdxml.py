@@ -78,7 +78,7 @@ class Lightdxml(Algorithm):
     search: Method | None = None  # exact, or an index of faiss
     refresh_every: Count | None = None  # epochs after which labels are placed anew
     final_refresh: bool = True  # whether they are after the last epoch too; the authors' code does not
-    label_epochs: Count = 4  # passes over pairs of documents and labels whenever labels are placed
+    label_epochs: Count | None = None  # passes over pairs of documents and labels whenever labels are placed
     label_encoder_dim: Count | None = None  # hidden values of the label encoder
     label_encoder_relu: bool = True  # whether it ends in a ReLU, as in the paper; the authors' code has none
     label_encoder_lr: Rate = 0.001  # its peak learning rate (Adam)
@@ -96,7 +96,7 @@ class Lightdxml(Algorithm):
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu, few = device == "cuda", size.n_labels <= _MANY_LABELS
-        usual_epochs = 20 if not few else 15 if gpu else 10
+        usual_epochs = (15 if gpu else 10) if few else 20 if gpu else 14
         dim, epochs = self.embedding_dim or usual_dim(size.n_labels, device), self.model_epochs or usual_epochs
         negatives = self.negatives or ("all" if gpu or size.n_labels <= 10_000 else "nearest")
         return {
@@ -107,9 +107,10 @@ class Lightdxml(Algorithm):
             "label_lr": 0.2 if gpu and few and self.label_optimiser == "sgd" else None,
             "batch_size": min((512 if few else 1024) if gpu else 256, max(16, size.n_documents // 50)),
             "negatives": negatives,
-            "refresh_every": math.ceil(epochs / 3),
+            "refresh_every": math.ceil(epochs / 2),
+            "label_epochs": 4 if negatives == "all" else 2,
             "label_encoder_dim": 2 * dim,
-            "fusion_weight": None if self.stopping else 0.75 if negatives == "all" else 0.5,
+            "fusion_weight": None if self.stopping else 0.75 if negatives == "all" else 0.3,
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
@@ -122,7 +123,7 @@ class Lightdxml(Algorithm):
             optimiser=8 * values,
             working=4 * (values + 4 * self.label_batch_size * dim + size.n_labels * dim),
             flops_per_epoch=6.0 * size.n_relevant * values,
-            epochs=self.label_epochs * placing,
+            epochs=number(self.label_epochs) * placing,
             path=f"{size.n_relevant:,} pairs of a document and its label",
         )
         stages = [labels, self._cost("model", listed, number(self.model_epochs), size, device)]
@@ -213,7 +214,7 @@ class Lightdxml(Algorithm):
         vectors = encoded(self.encoders_["document"], self._documents, run.device)
         task = LabelTask(places, vectors, label_means(vectors, self._labels), self._labels)
         stages = replace(self._row_stages(run.device.type), batch_size=self.label_batch_size)
-        yield stages.stage(name, task, self.label_encoder_lr, self.label_epochs)
+        yield stages.stage(name, task, self.label_encoder_lr, number(self.label_epochs))
         found = torch.from_numpy(np.unique(data.relevance.indices)).long().to(run.device)
         self.centres_ = Centres(F.normalize(task.embeddings()[found], dim=1), found)
         return vectors
