@@ -42,23 +42,30 @@ def calibration_tree(
 
 
 def _best_weight(depth: int, answers: tuple[np.ndarray, ...], counts: np.ndarray) -> float:
-    """The weight with which trees learnt on one half of the documents rank the other half best; the least of equals."""
+    """The weight with which trees learnt on one half of the documents rank the other half best.
+
+    None at all unless it is ahead by more than a standard error.
+    """
     if len(answers[0]) < _FEWEST:
         return _USUAL_WEIGHT
-    gains = np.zeros(len(_WEIGHTS))
+    gains = []
     for half in range(2):
         learnt, asked = (tuple(part[start::2] for part in answers) for start in (half, 1 - half))
         ids, now, before, relevant = asked
         tree = _tree(depth, learnt, counts)
         scores = (replace(tree, weight=weight)(ids, now, before) for weight in _WEIGHTS)
-        gains += [_gain(np.where(ids < 0, -np.inf, score), relevant) for score in scores]
-    return _WEIGHTS[int(gains.argmax())]
+        gains.append([_gains(np.where(ids < 0, -np.inf, score), relevant) for score in scores])
+    ahead = np.concatenate(gains, axis=1) - np.concatenate([part[0] for part in gains])  # (weights, n)
+    best = int(ahead.mean(axis=1).argmax())
+    error = ahead[best].std() / np.sqrt(ahead.shape[1])
+    return _WEIGHTS[best] if ahead[best].mean() > error else 0.0
 
 
-def _gain(scores: np.ndarray, relevant: np.ndarray) -> float:
-    """What the first labels by score (n, m) are worth when right, less the further down."""
+def _gains(scores: np.ndarray, relevant: np.ndarray) -> np.ndarray:
+    """What the first labels of each document by score (n, m) are worth when right, less the further down.  # (n,)"""
     first = np.argsort(-scores, axis=1, kind="stable")[:, :_FIRST]
-    return float((np.take_along_axis(relevant, first, axis=1) / np.log2(np.arange(2, first.shape[1] + 2))).sum())
+    worth: np.ndarray = np.take_along_axis(relevant, first, axis=1) / np.log2(np.arange(2, first.shape[1] + 2))
+    return worth.sum(axis=1)
 
 
 def _tree(depth: int, answers: tuple[np.ndarray, ...], counts: np.ndarray) -> CalibrationTree:
