@@ -191,6 +191,13 @@ def test_listed_logits_are_those_of_the_dense_product(n, m, seed):
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def test_a_column_given_twice_counts_twice():
+    documents = sp.csr_matrix((np.ones(2, np.float32), np.array([3, 3]), np.array([0, 2])), shape=(1, 5))
+    weights, ids = sp.csr_matrix(np.eye(5, dtype=np.float32)), np.array([[3, 2]])
+    for found in (listed_logits(documents, weights, ids), listed_logits_numpy(documents, weights, ids)):
+        assert found.tolist() == [[2, 0]]
+
+
 def test_listed_logits_in_parts(monkeypatch):
     rng = np.random.default_rng(0)
     documents, weights = (sp.random(n, 20, 0.3, "csr", dtype=np.float32, random_state=rng) for n in (8, 9))
@@ -200,8 +207,15 @@ def test_listed_logits_in_parts(monkeypatch):
     assert (listed_logits_numpy(documents, weights, ids) == whole).all()
 
 
-@pytest.mark.parametrize("ids", [np.full((3, 2), 9), np.full((3, 2), -2), np.zeros((4, 2), dtype=int)])
-def test_listed_logits_refuses_what_does_not_fit(ids):
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        (np.full((3, 2), 9), r"ids point outside of the weights; got \(9, 9\)"),
+        (np.full((3, 2), -2), r"ids point outside of the weights; got \(-2, -2\)"),
+        (np.zeros((4, 2), dtype=int), "documents, weights and ids do not fit"),
+    ],
+)
+def test_listed_logits_refuses_what_does_not_fit(ids, said):
     weights = sp.csr_matrix((9, 20), dtype=np.float32)
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match=said):
         listed_logits(sp.csr_matrix((3, 20), dtype=np.float32), weights, ids)

@@ -102,6 +102,8 @@ def test_the_order_is_by_score_then_id_whatever_order_comes():
     predictions = TopK(np.array([[3, 2, 1]]), np.array([[0.1, 0.5, 0.5]], dtype=np.float32))
     report = evaluate_predictions(predictions, truth([{1}], 4), WEIGHTS)
     assert report.ids[0, :4].tolist() == [1, 2, 3, -1]
+    np.testing.assert_array_equal(report.scores[0, :4], np.float32([0.5, 0.5, 0.1, -np.inf]))
+    assert report.scores.shape == report.ids.shape
     assert report.values["P@1"] == 100
 
 

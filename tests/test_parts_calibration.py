@@ -51,6 +51,26 @@ def test_the_weight_is_what_ranks_other_documents_better(useful, weights):
     assert tree.weight in weights
 
 
+def test_a_weight_that_is_ahead_by_chance_is_not_taken():
+    """Where scores and counts say nothing, a tree ranks other documents better by luck, about as often as not."""
+    random = np.random.default_rng(0)
+    taken = 0
+    for _ in range(40):
+        ids, now = np.stack([random.permutation(L)[:M] for _ in range(N)]), random.random((N, M))
+        right = random.random((N, M)) < 0.2
+        taken += calibration_tree(Calibration(depth=2), ids, now, now, right, np.arange(L)).weight > 0
+    print(f"taken {taken} times of 40")
+    assert taken <= 8
+
+
+def test_missing_labels_do_not_disturb_the_choice(answers):
+    ids, now, before, right = answers
+    missing = tuple(np.where(ids < 0, -np.inf, scores) for scores in (now, before))
+    trees = [calibration_tree(Calibration(), ids, *scores, right, np.zeros(L)) for scores in ((now, before), missing)]
+    assert trees[0].weight == trees[1].weight
+    assert (trees[0].chances == trees[1].chances).all()
+
+
 def test_few_documents_get_the_usual_weight(answers):
     few = tuple(part[:1] for part in answers)
     assert calibration_tree(Calibration(), *few, np.zeros(L)).weight == 0.3

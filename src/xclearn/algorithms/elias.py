@@ -11,7 +11,8 @@ transformer is asked for; label rows start at zero with a prior instead of unifo
 `restart_labels`, and are trained by SGD unless `label_optimiser = "adam"`; losses are summed over labels unless
 `reduction = "mean"`; every parent of a relevant label is explored unless `most_clusters` is set, and relevant labels
 that a path leads to are never cut from the shortlist; the cluster that a label is matched with most keeps an edge to
-it; one re-clustering only if `recluster_after`; label texts can count in the clustering (`cluster_text`).
+it; one re-clustering only if `recluster_after`; label texts can count in the clustering (`cluster_text`); the ranker
+reads no vectors unless `sparse_ranker.vector`, and the calibration's weight is chosen on the hold-out.
 """
 
 from __future__ import annotations

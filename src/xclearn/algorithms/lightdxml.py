@@ -96,7 +96,7 @@ class Lightdxml(Algorithm):
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu, few = device == "cuda", size.n_labels <= _MANY_LABELS
-        usual_epochs = (15 if gpu else 10) if few else 20 if gpu else 14
+        usual_epochs = {(True, True): 15, (True, False): 20, (False, True): 10, (False, False): 14}[gpu, few]
         dim, epochs = self.embedding_dim or usual_dim(size.n_labels, device), self.model_epochs or usual_epochs
         negatives = self.negatives or ("all" if gpu or size.n_labels <= 10_000 else "nearest")
         return {
@@ -104,7 +104,7 @@ class Lightdxml(Algorithm):
             "dropout": 0.5 if gpu else 0.3,
             "model_epochs": epochs,
             "model_lr": (0.007 if gpu else 0.01) if few else 0.003,
-            "label_lr": 0.2 if gpu and few and self.label_optimiser == "sgd" else None,
+            "label_lr": 0.2 if gpu and few and (negatives, self.label_optimiser) == ("all", "sgd") else None,
             "batch_size": min((512 if few else 1024) if gpu else 256, max(16, size.n_documents // 50)),
             "negatives": negatives,
             "refresh_every": math.ceil(epochs / 2),

@@ -1,4 +1,4 @@
-"""The best labels of any model ranked anew: sparse classifiers over bag and embedding, and a tree that calibrates.
+"""The best labels of any model ranked anew: sparse classifiers over the bag, and a tree that calibrates.
 
 From ELIAS++ (Gupta et al., NeurIPS 2022). Knows nothing about how classifiers and tree were learnt.
 """
@@ -65,7 +65,10 @@ def bag_encoder(vectoriser: Vectoriser, features: sp.csr_matrix | np.ndarray) ->
 @component("sparse_ranker.v1")
 @dataclass(frozen=True)
 class SparseRanker:
-    """How much of a label's score stays: exp(−max(0, 1 − z)³), z = w_l · [bag ; vector] + b_l, both of unit length."""
+    """How much of a label's score stays: exp(−max(0, 1 − z)³), z = w_l · [bag ; vector] + b_l.
+
+    Both are of unit length; the vector may be left out.
+    """
 
     bag: str  # the encoder of sparse unit rows
     vector: str  # the encoder whose vector stands after the bag; empty: none does

@@ -1,6 +1,6 @@
 """Many sparse linear classifiers at once, by dual coordinate descent: native where the extension is, else in NumPy.
 
-Each minimises ½|w|² + cost · Σ loss(y (w · x + b)) over its examples. Also what they say of documents, each asked about
+Each minimises ½|w|² + cost · Σ loss(y (w · x + b)) over its examples. Also what they say of rows, each asked about
 a few of them. Knows nothing about trees, labels or documents.
 The NumPy form walks through the same examples in the same order, all problems of a group together; it is the native
 one's oracle.
@@ -61,7 +61,7 @@ def listed_logits(
     if documents.shape[1] != weights.shape[1] or len(ids) != documents.shape[0]:
         raise DataError("documents, weights and ids do not fit", got=(documents.shape, weights.shape, ids.shape))
     if ids.size and not -1 <= ids.min() <= ids.max() < weights.shape[0]:
-        raise DataError("ids point outside of the weights", got=(ids.min(), ids.max()))
+        raise DataError("ids point outside of the weights", got=(int(ids.min()), int(ids.max())))
     threads = kernels._threads(n_threads)
     if kernels.BACKEND != "native":
         return listed_logits_numpy(documents, weights, ids)

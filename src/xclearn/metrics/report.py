@@ -72,7 +72,7 @@ def evaluate_predictions(
     predictions, relevance = apply_filter(sort_predictions(predictions), relevance, filter_pairs, filter_rule)
     if relevance.nnz == 0:
         raise DataError("nothing to evaluate: no document has a relevant label", got=relevance.shape)
-    ids = _of_width(predictions.ids, deepest, -1)
+    ids = _of_width(predictions.ids, deepest, -1).astype(np.int64, copy=False)
     scores = _of_width(predictions.scores, deepest, -np.inf)
     hit = hits(ids, relevance)
     terms = _ranking_terms(ids, hit, relevance, inverse_propensity, ks) | _recall_terms(hit, relevance, recall_ks)

@@ -36,6 +36,7 @@ def calibration_tree(
     label_counts: np.ndarray,
 ) -> CalibrationTree:
     """From labels (n, m), −1 where there are fewer, their scores now and before, and whether each is right."""
+    now, before = (np.where(ids < 0, 0, scores) for scores in (now, before))
     answers, counts = (ids, now, before, relevant), label_counts.astype(np.float32)
     weight = settings.weight if settings.weight is not None else _best_weight(settings.depth, answers, counts)
     return replace(_tree(settings.depth, answers, counts), weight=weight)
@@ -44,7 +45,7 @@ def calibration_tree(
 def _best_weight(depth: int, answers: tuple[np.ndarray, ...], counts: np.ndarray) -> float:
     """The weight with which trees learnt on one half of the documents rank the other half best.
 
-    None at all unless it is ahead by more than a standard error.
+    None at all unless it is ahead by more than two standard errors: five weights have five chances.
     """
     if len(answers[0]) < _FEWEST:
         return _USUAL_WEIGHT
@@ -58,7 +59,7 @@ def _best_weight(depth: int, answers: tuple[np.ndarray, ...], counts: np.ndarray
     ahead = np.concatenate(gains, axis=1) - np.concatenate([part[0] for part in gains])  # (weights, n)
     best = int(ahead.mean(axis=1).argmax())
     error = ahead[best].std() / np.sqrt(ahead.shape[1])
-    return _WEIGHTS[best] if ahead[best].mean() > error else 0.0
+    return _WEIGHTS[best] if ahead[best].mean() > 2 * error else 0.0
 
 
 def _gains(scores: np.ndarray, relevant: np.ndarray) -> np.ndarray:

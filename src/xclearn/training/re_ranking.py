@@ -72,6 +72,8 @@ def _member(
         assert data.held_out is not None
         before = _best(base, data.held_out_features, step.depth, run, data.held_out.filter_pairs)
         step = _calibrated(servable, step, before, data, calibration)
+        assert step.calibration is not None
+        run.note(**{name.replace("ranker-", "calibration_weight_"): step.calibration.weight})
     return dataclasses.replace(servable, steps=[*servable.steps, step])
 
 

@@ -1,4 +1,5 @@
-// Many sparse linear classifiers by dual coordinate descent. Problems of a group share their examples.
+// Many sparse linear classifiers by dual coordinate descent, and what they say of rows. Problems of a group share their
+// examples.
 #include <cmath>
 
 #include "kernels.h"
@@ -245,7 +246,7 @@ void listed_logits(const Csr& documents, const Csr& weights, int64_t n_columns, 
         std::vector<float>& values = dense[thread];
         if (values.empty()) values.resize(n_columns);
         const int64_t begin = documents.indptr[row], end = documents.indptr[row + 1];
-        for (int64_t i = begin; i < end; ++i) values[documents.indices[i]] = documents.data[i];
+        for (int64_t i = begin; i < end; ++i) values[documents.indices[i]] += documents.data[i];
         for (int64_t place = row * n_listed; place < (row + 1) * n_listed; ++place) {
             double sum = 0;
             if (ids[place] >= 0)
