@@ -16,6 +16,7 @@ from xclearn.algorithms.lightdxml import Lightdxml
 from xclearn.data import Dataset
 from xclearn.errors import ConfigError, DataError, MissingExtra
 from xclearn.search import nearest
+from xclearn.training.prepare import Size
 
 N_LABELS = 16
 SHORT = {"model_epochs": 10, "label_epochs": 2, "batch_size": 16, "embedding_dim": 32, "shortlist_size": 8}
@@ -132,6 +133,23 @@ def test_a_served_model_scores_the_nearest_labels_with_one_network(data):
     cosines = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)) @ servable.candidates.centres.T
     assert (np.sort(ids[:, :5], axis=1) == np.sort(np.argsort(-cosines, axis=1)[:, :5], axis=1)).all()
     assert ((scores[:, :5] >= 0) & (scores[:, :5] <= 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("device", "n_labels", "settings", "expected"),
+    [
+        ("cpu", 50_000, {}, {"negatives": "nearest", "refresh_every": 7, "label_epochs": 2, "fusion_weight": 0.3}),
+        ("cpu", 4_000, {}, {"negatives": "all", "model_epochs": 10, "label_epochs": 4, "label_lr": None}),
+        ("cuda", 4_000, {}, {"negatives": "all", "model_epochs": 15, "label_lr": 0.2, "batch_size": 512}),
+        ("cuda", 4_000, {"label_optimiser": "adam"}, {"label_lr": None}),  # whose rate is the encoder's
+        ("cuda", 4_000, {"negatives": "nearest"}, {"label_lr": None}),
+        ("cuda", 50_000, {}, {"negatives": "all", "model_epochs": 20, "label_lr": None, "batch_size": 1024}),
+    ],
+)
+def test_what_is_left_open_follows_the_device_and_the_labels(device, n_labels, settings, expected):
+    size = Size(n_documents=60_000, n_labels=n_labels, n_features=1_000, n_feature_entries=10, n_relevant=10)
+    auto = Lightdxml(**settings)._auto(size, device)
+    assert expected.items() <= auto.items()
 
 
 def test_the_mix_is_chosen_on_the_hold_out(data):
