@@ -14,7 +14,7 @@ _UNWRAPPED = 10_000  # columns: wider than any row
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A plain table, fitted to the terminal on one and unwrapped in a pipe."""
+    """A plain table, fitted to the terminal on one; in a pipe unwrapped and without the spaces that fill up columns."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -23,7 +23,13 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table.columns[0].no_wrap = True  # names stay whole, to be copied
     for row in rows:
         table.add_row(*map(Text, row))  # Text: a document that holds [brackets] is no markup
-    Console(width=None if sys.stdout.isatty() else _UNWRAPPED).print(table)
+    if sys.stdout.isatty():
+        Console().print(table)
+        return
+    console = Console(width=_UNWRAPPED)
+    with console.capture() as captured:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def show_model(folder: Path, as_json: bool) -> None:
