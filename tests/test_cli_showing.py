@@ -32,7 +32,9 @@ def rows_of(table: str) -> list[list[str]]:
 def test_a_table_in_a_pipe_is_neither_wrapped_nor_cut(capsys: pytest.CaptureFixture[str]) -> None:
     long = "word " * 300
     print_table(("name", "value"), [("a", long), ("[bold]b[/bold]", "[red]")])
-    assert rows_of(capsys.readouterr().out) == [["name", "value"], ["a", long.strip()], ["[bold]b[/bold]", "[red]"]]
+    printed = capsys.readouterr().out
+    assert rows_of(printed) == [["name", "value"], ["a", long.strip()], ["[bold]b[/bold]", "[red]"]]
+    assert all(line == line.rstrip() for line in printed.splitlines())
 
 
 def test_a_table_on_a_narrow_terminal_keeps_its_names_whole(
