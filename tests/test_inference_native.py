@@ -28,9 +28,11 @@ from xclearn.inference.components import (
 from xclearn.inference.exported import ClusterIndex, Features, Level, RowClassifier, Rows, TokenIndex
 from xclearn.inference.graph import Game, GameBeam, GameLabels, GameScorer, Graph
 from xclearn.inference.index import centre_index, centre_tree
-from xclearn.inference.native import native_predictor, strings_at
+from xclearn.inference.native import RankedAnew, native_predictor, strings_at
+from xclearn.inference.re_ranking import ReRanking, SparseRanker
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
+from xclearn.inference.sparse import SparseFeatures
 from xclearn.inference.tensors import StringTable
 from xclearn.text import WordPiece, Words
 from xclearn.text.vectorisers import DenseVectoriser, SparseVectoriser, WordVectoriser
@@ -142,6 +144,31 @@ def assert_same(servable, documents, k=10, exclude=NO_PAIRS):
     assert (found.ids != expected.ids).mean() < 1e-3  # neighbours whose scores differ in the last bit may change places
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
     return found
+
+
+@pytest.mark.parametrize("vector", ["", "document"])
+@pytest.mark.parametrize("name", ["all", "edges", "game"])
+def test_a_re_ranking_follows_what_is_found_natively(name, vector, monkeypatch):
+    rng = np.random.default_rng(5)
+    servable = random_servable(rng, candidates=name)
+    n_tokens, n_labels = servable.vectoriser.n_features, servable.n_labels
+    width = n_tokens + (servable.encoders["document"].dim if vector else 0)
+    weights = sp.random(n_labels, width, 0.3, "csr", np.float32, rng)
+    ranking = ReRanking(30, SparseRanker.of("bag", vector, weights, normal(rng, n_labels)), None)
+    encoders = {**servable.encoders, "bag": SparseFeatures(n_tokens, True)}
+    whole = replace(
+        servable, encoders=encoders, steps=[GameLabels(Game(random_graph(rng, n_labels), 0.5, 4), 40), ranking]
+    )
+    whole.check()
+    monkeypatch.setattr("xclearn.inference.native._AT_ONCE", 7)
+    assert isinstance(native_predictor(whole), RankedAnew)
+    texts, exclude = random_texts(rng, 20), np.array([[0, 3], [9, 5], [19, 7]])
+    for each in (whole, Ensemble([whole, servable])):
+        assert_same(each, texts)
+        assert_same(each, texts[:1])
+        assert_same(each, texts, 400, exclude)
+    with pytest.raises(ConfigError, match="k must be at least 1"):
+        native_predictor(whole).predict(texts, 0)
 
 
 @settings(max_examples=300, deadline=None)

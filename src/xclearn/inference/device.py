@@ -39,7 +39,7 @@ from xclearn.inference.components import (
 from xclearn.inference.hashed import Affine
 from xclearn.inference.layered import Layered
 from xclearn.inference.sequences import Transformer
-from xclearn.inference.servable import _MEMBER_DEPTH, Ensemble, Servable, _blocks, _check_k
+from xclearn.inference.servable import _MEMBER_DEPTH, Ensemble, Servable, _blocks, check_k
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
 from xclearn.text import Vectoriser
 
@@ -70,7 +70,7 @@ class DevicePredictor:
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """As `Servable.predict`."""
-        _check_k(k)
+        check_k(k)
         return self.rank(self.vectoriser.transform(documents), k, exclude)
 
     def rank(self, features: Features, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:

@@ -1,14 +1,16 @@
 """The native predictor of a servable: from texts to the best labels in one call without the interpreter's lock.
 
 It knows bag encoders, every candidate stage and fusion that they are served with, linear scorers, and the graph between
-labels. `native_predictor` gives None for anything else (sparse classifiers and label trees, sequence encoders, graphs
-inside a scorer, dense features), and where the extension is absent. The servable itself is its oracle.
+labels; a re-ranking follows it in NumPy. `native_predictor` gives None for anything else (sparse classifiers and label
+trees, sequence encoders, graphs inside a scorer, dense features), and where the extension is absent. The servable is
+its oracle.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -17,7 +19,6 @@ import scipy.sparse as sp
 from xclearn import kernels
 from xclearn.data.dataset import NO_PAIRS, Documents
 from xclearn.data.topk import TopK
-from xclearn.errors import ConfigError
 from xclearn.inference.components import (
     AllLabels,
     Bag,
@@ -34,7 +35,8 @@ from xclearn.inference.components import (
 )
 from xclearn.inference.exported import CentreIndex, ClusterIndex, Features, RowClassifier, Rows, TokenIndex
 from xclearn.inference.graph import Game, GameBeam, GameLabels
-from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.re_ranking import ReRanking
+from xclearn.inference.servable import Ensemble, Servable, check_k, in_blocks
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
 from xclearn.inference.tensors import StringTable
 from xclearn.text.documents import TEXTS, require
@@ -45,6 +47,7 @@ _ENCODERS, _LAYERS = (Bag, Features), (Relu, Residual, GatedBlock)
 _SIMILAR = (CentroidSearch, CentreIndex, LearnedEdges)  # candidates that each have a value of their own
 _READERS = (ClusterBeam, ClusterIndex, *_SIMILAR)  # candidates that read a vector
 _CANDIDATES, _SCORERS = (AllLabels, TokenIndex, GameBeam, *_READERS), (Classifier, RowClassifier)
+_AT_ONCE = 4096  # documents ranked anew at a time
 _NO_ROWS = np.empty(0, dtype=np.int32)
 _NO_PAIRS = (np.empty(0, dtype=np.int64), _NO_ROWS)
 
@@ -75,8 +78,7 @@ class NativePredictor:
 
     def _prepare(self, n: int, k: int, exclude: np.ndarray) -> tuple[TopK, tuple[np.ndarray, np.ndarray], int]:
         """Where the answers go, the excluded pairs, and the number of threads."""
-        if not isinstance(k, int | np.integer) or k < 1:
-            raise ConfigError("k must be at least 1", where="k", got=k)
+        check_k(k)
         shape = (n, min(k, self.n_labels))
         excluded = _by_row(exclude, n) if len(exclude) else _NO_PAIRS
         threads = 1 if n < 2 else self._n_threads or _n_cores()
@@ -88,11 +90,41 @@ class NativePredictor:
         return np.array(ids, dtype=np.int32), np.array(weights, dtype=np.float32)
 
 
-def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None) -> NativePredictor | Ensemble | None:
+@final
+class RankedAnew:
+    """What a native predictor finds, followed by the steps of the servable in NumPy."""
+
+    def __init__(self, first: NativePredictor, servable: Servable) -> None:
+        self._first, self._servable = first, servable
+        self.vectoriser, self.n_labels = servable.vectoriser, servable.n_labels
+        read = _read_by_rankers(servable)
+        self._encoders = {name: encoder for name, encoder in servable.encoders.items() if name in read}
+
+    def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
+        """As `Servable.predict`."""
+        check_k(k)
+        return self.rank(self.vectoriser.transform(documents), k, exclude)
+
+    def rank(self, features: sp.csr_matrix, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
+        """As `Servable.rank`."""
+        return in_blocks(self._best, features, min(k, self.n_labels), exclude, _AT_ONCE)
+
+    def _best(self, features: sp.csr_matrix | np.ndarray, k: int, exclude: np.ndarray) -> TopK:
+        vectors = {name: encoder.encode(features) for name, encoder in self._encoders.items()}
+        return self._servable.after_steps(vectors, self._first.rank(features, self._servable.fused_depth), k, exclude)
+
+
+Native = NativePredictor | RankedAnew | Ensemble
+
+
+def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None) -> Native | None:
     """The native form of a servable; None where there is none. By default a thread for each core."""
     if isinstance(servable, Ensemble):
         members: list[Any] = [native_predictor(member, n_threads) for member in servable.members]
         return None if None in members else Ensemble(members)
+    if any(isinstance(step, ReRanking) for step in servable.steps):
+        first = native_predictor(_without_steps(servable), n_threads)
+        return RankedAnew(first, servable) if isinstance(first, NativePredictor) else None
     if kernels.BACKEND != "native" or not _is_known(servable):
         return None
     from xclearn.kernels import _native
@@ -123,6 +155,18 @@ def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None
         assert isinstance(step, GameLabels)
         core.set_label_game(_game(step.game), step.depth)
     return NativePredictor(core, servable, n_threads)
+
+
+def _without_steps(servable: Servable) -> Servable:
+    """The servable up to its fusion, without what only rankers read."""
+    bags = {step.ranker.bag for step in servable.steps if isinstance(step, ReRanking) and step.ranker}
+    kept = {name: encoder for name, encoder in servable.encoders.items() if name not in bags}
+    return replace(servable, encoders=kept, steps=[])
+
+
+def _read_by_rankers(servable: Servable) -> set[str]:
+    rankers = [step.ranker for step in servable.steps if isinstance(step, ReRanking)]
+    return {name for ranker in rankers if ranker for name in (ranker.bag, ranker.vector)}
 
 
 def strings_at(table: Sequence[str], ids: np.ndarray) -> list[str]:

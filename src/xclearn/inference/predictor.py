@@ -14,7 +14,7 @@ from xclearn.data.dataset import NO_PAIRS, Documents, LabelSet
 from xclearn.data.topk import TopK
 from xclearn.inference.device import DevicePredictor, on_device
 from xclearn.inference.folder import Model, load_model
-from xclearn.inference.native import NativePredictor, native_predictor, strings_at
+from xclearn.inference.native import Native, native_predictor, strings_at
 from xclearn.inference.servable import Ensemble, Servable
 
 
@@ -53,7 +53,7 @@ class Predictor:
         return self.model.about
 
     @cached_property
-    def _answers(self) -> DevicePredictor | NativePredictor | Servable | Ensemble:
+    def _answers(self) -> DevicePredictor | Native | Servable | Ensemble:
         """On a CPU the native core where it knows every part of the model; else the servable, in NumPy."""
         servable = self.model.servable
         return on_device(servable, self.device) or native_predictor(servable, self.n_threads) or servable

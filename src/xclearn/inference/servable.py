@@ -5,7 +5,7 @@ The servable predicts label ids from documents. It knows neither the algorithm t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -66,20 +66,15 @@ class Servable:
 
         `exclude` (m, 2) holds (document row, label) pairs that are not to be predicted.
         """
-        _check_k(k)
+        check_k(k)
         return self.rank(self.vectoriser.transform(documents), k, exclude)
 
     def rank(self, features: sp.csr_matrix | np.ndarray, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """`predict` for documents that are features already."""
-        width, total = min(k, self.n_labels), features.shape[0]
-        found = TopK(np.empty((total, width), np.int64), np.empty((total, width), np.float32))
-        for rows in _blocks(total, max(1, _SCORES_AT_ONCE // self.n_labels)):
-            here = exclude[(exclude[:, 0] >= rows.start) & (exclude[:, 0] < rows.stop)] - [rows.start, 0]
-            block = self._predict_block(features[rows], width, here)
-            found.ids[rows], found.scores[rows] = block.ids, block.scores
-        return found
+        at_once = max(1, _SCORES_AT_ONCE // self.n_labels)
+        return in_blocks(self._predict_block, features, min(k, self.n_labels), exclude, at_once)
 
-    def _predict_block(self, features: np.ndarray, k: int, exclude: np.ndarray) -> TopK:
+    def _predict_block(self, features: sp.csr_matrix | np.ndarray, k: int, exclude: np.ndarray) -> TopK:
         vectors = {name: encoder.encode(features) for name, encoder in self.encoders.items()}
         if not self.steps:
             return self._fused(vectors, k, exclude)
@@ -150,7 +145,7 @@ class Ensemble:
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """As `Servable.predict`; each member is asked for more than k, as they need not agree."""
-        _check_k(k)
+        check_k(k)
         features = self.vectoriser.transform(documents)
         depth = min(self.n_labels, max(_MEMBER_DEPTH, 2 * k))
         found = [member.rank(features, depth, exclude) for member in self.members]
@@ -159,7 +154,25 @@ class Ensemble:
         return _best_of_candidates(*_merged(ids, scores), min(k, self.n_labels))
 
 
-def _check_k(k: object) -> None:
+def in_blocks(
+    best: Callable[[sp.csr_matrix | np.ndarray, int, np.ndarray], TopK],
+    features: sp.csr_matrix | np.ndarray,
+    k: int,
+    exclude: np.ndarray,
+    at_once: int,
+) -> TopK:
+    """What `best` finds in the features (n, V) of so many documents at a time, put together."""
+    total = features.shape[0]
+    found = TopK(np.empty((total, k), np.int64), np.empty((total, k), np.float32))
+    for rows in _blocks(total, at_once):
+        here = exclude[(exclude[:, 0] >= rows.start) & (exclude[:, 0] < rows.stop)] - [rows.start, 0]
+        block = best(features[rows], k, here)
+        found.ids[rows], found.scores[rows] = block.ids, block.scores
+    return found
+
+
+def check_k(k: object) -> None:
+    """Refuse a number of labels that is none."""
     if not isinstance(k, int | np.integer) or k < 1:
         raise ConfigError("k must be at least 1", where="k", got=k)
 
