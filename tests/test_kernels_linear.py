@@ -12,6 +12,7 @@ from xclearn.errors import DataError
 from xclearn.kernels.linear import (
     Linear,
     Problems,
+    SparseWeights,
     _native,
     listed_logits,
     listed_logits_numpy,
@@ -179,6 +180,10 @@ def test_problems_that_do_not_fit_are_named(change, message):
         train_linear(random_problems()._replace(**change), EXACT, 0)
 
 
+def plain(weights):
+    return SparseWeights(weights.indptr.astype(np.int64), weights.indices, weights.data)
+
+
 @given(st.integers(0, 12), st.integers(0, 6), st.integers(0, 1000))
 def test_listed_logits_are_those_of_the_dense_product(n, m, seed):
     rng = np.random.default_rng(seed)
@@ -187,14 +192,15 @@ def test_listed_logits_are_those_of_the_dense_product(n, m, seed):
     ids = rng.integers(-1, 9, (n, m))
     dense = documents.toarray().astype(np.float64) @ weights.toarray().T
     expected = np.where(ids < 0, 0, np.take_along_axis(dense, np.maximum(ids, 0), axis=1))
-    for found in (listed_logits(documents, weights, ids, n_threads=2), listed_logits_numpy(documents, weights, ids)):
+    parts = documents, plain(weights), ids
+    for found in (listed_logits(*parts, n_threads=2), listed_logits_numpy(*parts)):
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_a_column_given_twice_counts_twice():
     documents = sp.csr_matrix((np.ones(2, np.float32), np.array([3, 3]), np.array([0, 2])), shape=(1, 5))
-    weights, ids = sp.csr_matrix(np.eye(5, dtype=np.float32)), np.array([[3, 2]])
-    for found in (listed_logits(documents, weights, ids), listed_logits_numpy(documents, weights, ids)):
+    parts = documents, plain(sp.csr_matrix(np.eye(5, dtype=np.float32))), np.array([[3, 2]])
+    for found in (listed_logits(*parts), listed_logits_numpy(*parts)):
         assert found.tolist() == [[2, 0]]
 
 
@@ -202,9 +208,9 @@ def test_listed_logits_in_parts(monkeypatch):
     rng = np.random.default_rng(0)
     documents, weights = (sp.random(n, 20, 0.3, "csr", dtype=np.float32, random_state=rng) for n in (8, 9))
     ids = rng.integers(-1, 9, (8, 4))
-    whole = listed_logits_numpy(documents, weights, ids)
+    whole = listed_logits_numpy(documents, plain(weights), ids)
     monkeypatch.setattr("xclearn.kernels.linear._VALUES_AT_ONCE", 3 * 20)
-    assert (listed_logits_numpy(documents, weights, ids) == whole).all()
+    assert (listed_logits_numpy(documents, plain(weights), ids) == whole).all()
 
 
 @pytest.mark.parametrize(
@@ -212,10 +218,10 @@ def test_listed_logits_in_parts(monkeypatch):
     [
         (np.full((3, 2), 9), r"ids point outside of the weights; got \(9, 9\)"),
         (np.full((3, 2), -2), r"ids point outside of the weights; got \(-2, -2\)"),
-        (np.zeros((4, 2), dtype=int), "documents, weights and ids do not fit"),
+        (np.zeros((4, 2), dtype=int), "rows and ids do not fit"),
     ],
 )
 def test_listed_logits_refuses_what_does_not_fit(ids, said):
-    weights = sp.csr_matrix((9, 20), dtype=np.float32)
+    weights = plain(sp.csr_matrix((9, 20), dtype=np.float32))
     with pytest.raises(DataError, match=said):
         listed_logits(sp.csr_matrix((3, 20), dtype=np.float32), weights, ids)

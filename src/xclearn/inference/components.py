@@ -300,6 +300,11 @@ class Step(ABC):
 
     depth: int  # best labels that it is given
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """The encoders whose vectors it asks for."""
+        return frozenset()
+
     @abstractmethod
     def __call__(
         self, vectors: Mapping[str, np.ndarray], ids: np.ndarray, scores: np.ndarray

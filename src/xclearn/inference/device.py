@@ -39,7 +39,7 @@ from xclearn.inference.components import (
 from xclearn.inference.hashed import Affine
 from xclearn.inference.layered import Layered
 from xclearn.inference.sequences import Transformer
-from xclearn.inference.servable import _MEMBER_DEPTH, Ensemble, Servable, _blocks, check_k
+from xclearn.inference.servable import _MEMBER_DEPTH, Ensemble, Servable, _blocks, check_k, in_blocks
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
 from xclearn.text import Vectoriser
 
@@ -75,16 +75,13 @@ class DevicePredictor:
 
     def rank(self, features: Features, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """As `Servable.rank`."""
+        return in_blocks(self._best_here, features, min(k, self.n_labels), exclude, self._rows_at_once)
+
+    def _best_here(self, features: Features, k: int, exclude: np.ndarray) -> TopK:
         import torch
 
-        width, total = min(k, self.n_labels), features.shape[0]
-        found = TopK(np.empty((total, width), np.int64), np.empty((total, width), np.float32))
-        for rows in _blocks(total, self._rows_at_once):
-            here = exclude[(exclude[:, 0] >= rows.start) & (exclude[:, 0] < rows.stop)] - [rows.start, 0]
-            with torch.inference_mode():
-                ids, scores = self._best(features[rows], width, here)
-            found.ids[rows], found.scores[rows] = ids.cpu().numpy(), scores.cpu().numpy()
-        return found
+        with torch.inference_mode():
+            return TopK(*(part.cpu().numpy() for part in self._best(features, k, exclude)))
 
     def _best(self, features: Features, k: int, exclude: np.ndarray) -> Found:
         if len(self._members) == 1:

@@ -97,8 +97,7 @@ class RankedAnew:
     def __init__(self, first: NativePredictor, servable: Servable) -> None:
         self._first, self._servable = first, servable
         self.vectoriser, self.n_labels = servable.vectoriser, servable.n_labels
-        read = _read_by_rankers(servable)
-        self._encoders = {name: encoder for name, encoder in servable.encoders.items() if name in read}
+        self._encoders = servable.step_encoders
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """As `Servable.predict`."""
@@ -158,15 +157,10 @@ def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None
 
 
 def _without_steps(servable: Servable) -> Servable:
-    """The servable up to its fusion, without what only rankers read."""
-    bags = {step.ranker.bag for step in servable.steps if isinstance(step, ReRanking) and step.ranker}
-    kept = {name: encoder for name, encoder in servable.encoders.items() if name not in bags}
+    """The servable up to its fusion, without the encoders that only steps read."""
+    only = servable.step_encoders.keys() - {scorer.vector for scorer in servable.scorers}
+    kept = {name: encoder for name, encoder in servable.encoders.items() if name not in only}
     return replace(servable, encoders=kept, steps=[])
-
-
-def _read_by_rankers(servable: Servable) -> set[str]:
-    rankers = [step.ranker for step in servable.steps if isinstance(step, ReRanking)]
-    return {name for ranker in rankers if ranker for name in (ranker.bag, ranker.vector)}
 
 
 def strings_at(table: Sequence[str], ids: np.ndarray) -> list[str]:

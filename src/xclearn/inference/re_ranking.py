@@ -16,7 +16,7 @@ from xclearn.errors import ModelError
 from xclearn.inference.components import Encoder, Step, component
 from xclearn.inference.shortlists import unit
 from xclearn.inference.sparse import SparseFeatures, _expect, _expect_below, _expect_starts, unit_rows
-from xclearn.kernels.linear import listed_logits
+from xclearn.kernels.linear import SparseWeights, listed_logits
 from xclearn.text import Vectoriser
 
 
@@ -86,8 +86,7 @@ class SparseRanker:
     def __call__(self, vectors: Mapping[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
         """The share (n, m) of each label, −1 where there is none."""
         documents = ranker_features(vectors[self.bag], vectors.get(self.vector))  # (n, V + D)
-        shape = len(self.bias), documents.shape[1]
-        weights = sp.csr_matrix((self.weights, self.features, self.starts), shape=shape)
+        weights = SparseWeights(self.starts, self.features, self.weights)
         logits = listed_logits(documents, weights, ids) + self.bias[np.maximum(ids, 0)]
         return np.exp(-(np.maximum(1 - logits, 0) ** 3))
 
@@ -160,6 +159,10 @@ class ReRanking(Step):
     depth: int  # labels ranked anew
     ranker: SparseRanker | None
     calibration: CalibrationTree | None
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset() if self.ranker is None else frozenset((self.ranker.bag, self.ranker.vector)) - {""}
 
     def __call__(
         self, vectors: Mapping[str, np.ndarray], ids: np.ndarray, scores: np.ndarray

@@ -81,6 +81,12 @@ class Servable:
         return self.after_steps(vectors, self._fused(vectors, self.fused_depth, NO_PAIRS), k, exclude)
 
     @property
+    def step_encoders(self) -> dict[str, Encoder]:
+        """Those whose vectors the steps read."""
+        read = {name for step in self.steps for name in step.reads}
+        return {name: encoder for name, encoder in self.encoders.items() if name in read}
+
+    @property
     def fused_depth(self) -> int:
         """Labels that the first step wants: never k, as an answer does not hang on it."""
         return min(self.steps[0].depth, self.n_labels)

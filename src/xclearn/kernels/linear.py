@@ -54,28 +54,40 @@ def train_linear(
     return solve(problems, settings, seed, threads)
 
 
+@final
+class SparseWeights(NamedTuple):
+    """Of P classifiers, one after the other. Plain arrays: a scipy matrix copies the starts whenever it is made."""
+
+    starts: np.ndarray  # (P + 1,) int64
+    columns: np.ndarray  # (E,) int32, each a column of the rows that are asked about
+    values: np.ndarray  # (E,) float32
+
+
 def listed_logits(
-    documents: sp.csr_matrix, weights: sp.csr_matrix, ids: np.ndarray, n_threads: int | None = None
+    documents: sp.csr_matrix, weights: SparseWeights, ids: np.ndarray, n_threads: int | None = None
 ) -> np.ndarray:
-    """w_l · x of each document (n, V) with its own classifiers `ids` (n, m) of weights (P, V); 0 where an id is −1."""
-    if documents.shape[1] != weights.shape[1] or len(ids) != documents.shape[0]:
-        raise DataError("documents, weights and ids do not fit", got=(documents.shape, weights.shape, ids.shape))
-    if ids.size and not -1 <= ids.min() <= ids.max() < weights.shape[0]:
+    """w_l · x of each row (n, V) with its own classifiers `ids` (n, m) of these weights; 0 where an id is −1."""
+    if len(ids) != documents.shape[0]:
+        raise DataError("rows and ids do not fit", got=(documents.shape, ids.shape))
+    if ids.size and not -1 <= ids.min() <= ids.max() < len(weights.starts) - 1:
         raise DataError("ids point outside of the weights", got=(int(ids.min()), int(ids.max())))
     threads = kernels._threads(n_threads)
     if kernels.BACKEND != "native":
         return listed_logits_numpy(documents, weights, ids)
     from xclearn.kernels import _native
 
-    return _native.listed_logits(*_parts(documents), documents.shape[1], *_parts(weights), _int64(ids), threads)
+    rows = _int64(documents.indptr), _int32(documents.indices), np.ascontiguousarray(documents.data, dtype=np.float32)
+    return _native.listed_logits(*rows, documents.shape[1], *weights, _int64(ids), threads)
 
 
-def listed_logits_numpy(documents: sp.csr_matrix, weights: sp.csr_matrix, ids: np.ndarray) -> np.ndarray:
+def listed_logits_numpy(documents: sp.csr_matrix, weights: SparseWeights, ids: np.ndarray) -> np.ndarray:
     """The oracle of `listed_logits`: some documents at a time, as each is held dense."""
     logits, size = np.zeros(ids.shape), max(1, _VALUES_AT_ONCE // max(1, documents.shape[1]))
+    shape = len(weights.starts) - 1, documents.shape[1]
+    matrix = sp.csr_matrix((weights.values, weights.columns, weights.starts), shape=shape)
     for start in range(0, len(ids), size):
         listed = ids[start : start + size]
-        dense, chosen = documents[start : start + size].toarray(), weights[np.maximum(listed, 0).ravel()]
+        dense, chosen = documents[start : start + size].toarray(), matrix[np.maximum(listed, 0).ravel()]
         pair = np.repeat(np.arange(listed.size), np.diff(chosen.indptr))
         products = chosen.data * dense[pair // max(1, listed.shape[1]), chosen.indices].astype(np.float64)
         logits[start : start + size] = np.bincount(pair, products, listed.size).reshape(listed.shape)
@@ -120,10 +132,6 @@ def _native(problems: Problems, settings: Linear, seed: int, n_threads: int) -> 
     )
     shape = (problems.positives.shape[0], features.shape[1])
     return sp.csr_matrix((weights, indices, indptr), shape=shape), bias
-
-
-def _parts(matrix: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return _int64(matrix.indptr), _int32(matrix.indices), np.ascontiguousarray(matrix.data, dtype=np.float32)
 
 
 def _int64(values: np.ndarray) -> np.ndarray:

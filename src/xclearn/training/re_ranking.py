@@ -17,7 +17,7 @@ from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, PlanError
 from xclearn.inference.device import on_device
 from xclearn.inference.native import NativePredictor, native_predictor
-from xclearn.inference.re_ranking import ReRanking, SparseRanker, bag_encoder, ranker_features
+from xclearn.inference.re_ranking import CalibrationTree, ReRanking, SparseRanker, bag_encoder, ranker_features
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.sparse import SparseFeatures
 from xclearn.metrics.ranking import hits
@@ -50,15 +50,15 @@ def re_ranked(
         return servable
     if isinstance(servable, Ensemble):
         members = enumerate(servable.members)
-        return Ensemble([_member(each, data, run, f"ranker-{i}", ranking, calibration) for i, each in members])
-    return _member(servable, data, run, "ranker-0", ranking, calibration)
+        return Ensemble([_member(each, data, run, i, ranking, calibration) for i, each in members])
+    return _member(servable, data, run, 0, ranking, calibration)
 
 
 def _member(
     servable: Servable,
     data: Prepared,
     run: Run,
-    name: str,
+    number: int,
     ranking: SparseRanking | None,
     calibration: Calibration | None,
 ) -> Servable:
@@ -67,13 +67,13 @@ def _member(
         shortlist = _best(base, data.features, step.depth, run).ids
         bag = bag_encoder(data.vectoriser, data.features)
         servable = dataclasses.replace(servable, encoders={**servable.encoders, _BAG: bag})
-        step = dataclasses.replace(step, ranker=_ranker(servable, shortlist, data, run, name, ranking))
+        step = dataclasses.replace(step, ranker=_ranker(servable, shortlist, data, run, f"ranker-{number}", ranking))
     if calibration is not None:
         assert data.held_out is not None
         before = _best(base, data.held_out_features, step.depth, run, data.held_out.filter_pairs)
-        step = _calibrated(servable, step, before, data, calibration)
-        assert step.calibration is not None
-        run.note(**{name.replace("ranker-", "calibration_weight_"): step.calibration.weight})
+        tree = _tree(servable, step, before, data, calibration)
+        run.note(**{f"calibration_weight_{number}": tree.weight})
+        step = dataclasses.replace(step, calibration=tree)
     return dataclasses.replace(servable, steps=[*servable.steps, step])
 
 
@@ -103,11 +103,11 @@ def _ranker(
     return SparseRanker.of(_BAG, vector, sp.vstack(weights, format="csr"), np.concatenate(biases))
 
 
-def _calibrated(servable: Servable, step: ReRanking, before: TopK, data: Prepared, settings: Calibration) -> ReRanking:
-    """The step with a tree learnt on the held-out documents and the labels ranked first for them before it."""
+def _tree(servable: Servable, step: ReRanking, before: TopK, data: Prepared, settings: Calibration) -> CalibrationTree:
+    """Learnt on the held-out documents and the labels ranked first for them before the step."""
     assert data.held_out is not None
-    vectors = {name: encoder.encode(data.held_out_features) for name, encoder in servable.encoders.items()}
+    encoders = {name: servable.encoders[name] for name in step.reads}
+    vectors = {name: encoder.encode(data.held_out_features) for name, encoder in encoders.items()}
     _, now = step(vectors, *before)
     relevant = hits(before.ids, data.held_out.relevance)
-    tree = calibration_tree(settings, before.ids, now, before.scores, relevant, data.label_counts)
-    return dataclasses.replace(step, calibration=tree)
+    return calibration_tree(settings, before.ids, now, before.scores, relevant, data.label_counts)
