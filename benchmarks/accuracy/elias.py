@@ -15,7 +15,7 @@ import argparse
 import dataclasses
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from xclearn.data import Dataset, load_dataset
 from xclearn.inference import evaluate
 from xclearn.inference.evaluation import label_counts
 from xclearn.inference.folder import Model
+from xclearn.inference.re_ranking import ReRanking
+from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.shortlists import LearnedEdges
 from xclearn.metrics import Report, volume_bins
 from xclearn.metrics.bins import mean_by_bin
@@ -131,7 +133,10 @@ class Trained:
 
 
 def analyses(algorithm: Trained, report: Report, data: Dataset) -> dict[str, str]:
-    """Chances of edges by rank within a cluster; recall at 100 and the mean score of true labels, by label decile."""
+    """Chances of edges by rank within a cluster; recall at 100 and the mean score of true labels, by label decile.
+
+    Also the weight of each member's calibration.
+    """
     counts = label_counts(data)
     deciles = [f"{each.recall:.2f}" for each in volume_bins(report, counts, k=100, n_bins=10)]
     scores = np.zeros(data.n_labels)
@@ -142,17 +147,27 @@ def analyses(algorithm: Trained, report: Report, data: Dataset) -> dict[str, str
         "recall_100_by_decile": " ".join(deciles),
         "true_score_by_decile": " ".join(by_decile),
         "edges_by_rank": " ".join(_edges(algorithm)),
+        "calibration_weights": " ".join(_weights(algorithm)),
     }
 
 
 def _edges(algorithm: Trained) -> list[str]:
     """The mean chance of the best edge of a cluster, the second, the fourth …; nothing without learnt edges."""
-    servable = algorithm.model.servable
-    stage = getattr(getattr(servable, "members", [servable])[0], "candidates", None)
+    stage = getattr(_members(algorithm)[0], "candidates", None)
     if not isinstance(stage, LearnedEdges):
         return []
     ordered = -np.sort(-stage.edges, axis=1).mean(axis=0)  # (E,)
     return [f"{rank}:{ordered[rank - 1]:.4f}" for rank in 2 ** np.arange(int(np.log2(len(ordered))) + 1)]
+
+
+def _weights(algorithm: Trained) -> list[str]:
+    steps = [step for member in _members(algorithm) for step in member.steps if isinstance(step, ReRanking)]
+    return [f"{step.calibration.weight:g}" for step in steps if step.calibration is not None]
+
+
+def _members(algorithm: Trained) -> Sequence[Servable]:
+    servable = algorithm.model.servable
+    return servable.members if isinstance(servable, Ensemble) else [servable]
 
 
 def _encoder(arguments: argparse.Namespace, name: str) -> list[str]:

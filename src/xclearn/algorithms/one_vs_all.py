@@ -24,7 +24,7 @@ from xclearn.config import Size as Number
 from xclearn.inference.components import AllLabels, Sigmoid
 from xclearn.inference.servable import Servable
 from xclearn.parts.calibration import Calibration
-from xclearn.parts.classifiers import RowClassifier, row_width
+from xclearn.parts.classifiers import row_width
 from xclearn.parts.encoder_settings import (
     Bag,
     Convolution,
@@ -38,10 +38,9 @@ from xclearn.parts.encoder_settings import (
     make_encoder,
 )
 from xclearn.parts.encoders import encoder_optimisers
-from xclearn.parts.label_rows import LabelRows
-from xclearn.parts.losses import MEASURE_EVERY, blocks
+from xclearn.parts.losses import MEASURE_EVERY
 from xclearn.parts.re_ranking import SparseRanking
-from xclearn.parts.row_update import RowAdam, RowSgd
+from xclearn.parts.row_training import ROW_UPDATES, row_classifier, step_bytes
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows, reads_tokens
 from xclearn.text import Pretrained, Sequences, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
@@ -50,8 +49,6 @@ from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
-
-_ROW_UPDATES = {"sgd": RowSgd, "adam": RowAdam}
 
 
 @final
@@ -93,7 +90,7 @@ class OneVsAll(Algorithm):
         rows = size.n_labels * row_width(dim)
         sample = math.ceil(batch * size.labels_per_document) + self.n_negatives
         scored = size.n_labels if exact else min(size.n_labels, sample)
-        learnt, state = 4 * (table + rows), _ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows
+        learnt, state = 4 * (table + rows), ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows
         training = self._step_bytes(size, device, batch, scored) + (learnt + state if self.stopping else 0)
         served = 0 if gpu else 4 * size.n_labels * dim  # a copy, made when the encoder's optimiser is gone
         cost = StageCost(
@@ -114,9 +111,7 @@ class OneVsAll(Algorithm):
         A GPU's allocator hands on what was freed; the CPU's keeps it.
         """
         dim, gpu, exact = self._dim, device == "cuda", self._exact(size, device)
-        block = max(end - begin for begin, end in blocks(scored, batch, device)) if exact else scored
-        scores, values = (2 if gpu else 4) * batch * block, block * row_width(dim)
-        update = (_ROW_UPDATES[self.label_optimiser].working_bytes_per_value() + (0 if exact else 4)) * values
+        scores, update = step_bytes(self.label_optimiser, batch, row_width(dim), scored, device, drawn=not exact)
         tokens = batch * size.n_feature_entries / size.n_documents
         token_rows = size.n_features if gpu or size.dense else 2 * tokens
         encoder = math.ceil(4 * dim * token_rows) + batch * encoder_working(self._encoder, self.vectoriser)
@@ -129,7 +124,9 @@ class OneVsAll(Algorithm):
         self._relevance = SparseRows.of(data.relevance, run.device)
         sparse = run.device.type == "cpu" and reads_tokens(self._documents)
         self.encoder_ = make_encoder(self._encoder, text, data.vectoriser, self._dim, generator, sparse=sparse)
-        self.classifier_ = self._classifier(size, run)
+        self.classifier_ = row_classifier(
+            size.n_labels, self._dim, self.label_lr, self.label_optimiser, "bce_sum", run.device
+        )
         exact = self._exact(size, run.device.type)
         yield Stage(
             name="train",
@@ -152,12 +149,6 @@ class OneVsAll(Algorithm):
             [self.classifier_.served("document")],
             Sigmoid(),
         )
-
-    def _classifier(self, size: Size, run: Run) -> RowClassifier:
-        rows, dim = LabelRows(0, size.n_labels), self._dim
-        update = _ROW_UPDATES[self.label_optimiser](len(rows), row_width(dim), self.label_lr)
-        compute = torch.bfloat16 if run.device.type == "cuda" else torch.float32
-        return RowClassifier(rows, dim, -math.log(size.n_labels + 1), update, compute)
 
     @property
     def _encoder(self) -> EncoderSettings:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from xclearn.parts.classifiers import Pairs, RowClassifier, row_width
 from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.label_rows import LabelRows
-from xclearn.parts.losses import OutputLoss, worth_measuring
+from xclearn.parts.losses import OutputLoss, blocks, worth_measuring
 from xclearn.parts.row_update import RowAdam, RowSgd
 from xclearn.parts.rows import FeatureRows, Gathered, SparseRows
 from xclearn.parts.surrogates import target_rows
@@ -157,6 +157,13 @@ def row_classifier(
     prior = -1.0 if loss == "squared_hinge" else -math.log(n_outputs + 1)
     compute = torch.bfloat16 if device.type == "cuda" else torch.float32
     return RowClassifier(LabelRows(0, n_outputs), dim, prior, update, compute, loss)
+
+
+def step_bytes(optimiser: str, batch: int, width: int, scored: int, device: str, *, drawn: bool) -> tuple[int, int]:
+    """What a step holds at once on `scored` outputs: the scores of a block of them, and the change of its rows."""
+    block = scored if drawn else max(end - begin for begin, end in blocks(scored, batch, device))
+    changed = ROW_UPDATES[optimiser].working_bytes_per_value() + (4 if drawn else 0)  # drawn rows are copied out
+    return (2 if device == "cuda" else 4) * batch * block, changed * block * width
 
 
 @torch.no_grad()

@@ -25,9 +25,8 @@ from xclearn.parts.encoders import random_table
 from xclearn.parts.label_clusters import label_vectors
 from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.learned_edges import IndexedNetwork, edges_from_matches, path_losses
-from xclearn.parts.losses import blocks
 from xclearn.parts.pair_products import dense_bytes
-from xclearn.parts.row_training import ROW_UPDATES, Negatives
+from xclearn.parts.row_training import ROW_UPDATES, Negatives, step_bytes
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 from xclearn.training.plan import StageCost
 from xclearn.training.prepare import Prepared, Size
@@ -93,18 +92,18 @@ class IndexCost:
     def apart(self, size: Size, drawn: int) -> StageCost:
         """Of classifiers trained apart from the paths, against so many labels drawn in a step; 0: all."""
         gpu, width, batch = self.device == "cuda", row_width(self.dim), self.batch_size
-        relevant, update = batch * size.labels_per_document, ROW_UPDATES[self.label_optimiser]
-        scored = min(size.n_labels, drawn + math.ceil(relevant)) if drawn else size.n_labels
-        block = scored if drawn else max(end - begin for begin, end in blocks(scored, batch, self.device))
-        scores, changed = (2 if gpu else 4) * batch * block, update.working_bytes_per_value() + (4 if drawn else 0)
+        relevant = math.ceil(batch * size.labels_per_document)
+        scored = min(size.n_labels, drawn + relevant) if drawn else size.n_labels
+        scores, update = step_bytes(self.label_optimiser, batch, width, scored, self.device, drawn=drawn > 0)
         tokens = 2 * batch * size.n_feature_entries / size.n_documents
         encoder = 4 * self.encoder if gpu else math.ceil(4 * self.dim * tokens)
         index = 18 * (batch * self.n_clusters + self.n_clusters * self.n_slots)  # chances, strengths, their gradients
-        step = 2 * scores + changed * block * width + encoder + index
+        # a GPU's allocator hands on what was freed: the scores are gone when gradients come; the CPU's keeps it
+        step = max(scores + max(scores, update), encoder + index) if gpu else 2 * scores + update + encoder + index
         if gpu and self.stopping:  # held-out documents explore all paths at once
             step = max(step, _PATH_BYTES * _AT_ONCE * self.beam * self.n_slots)
         rows, served = size.n_labels * width, 0 if gpu else 4 * size.n_labels * self.dim
-        moments = update.bytes_per_value() * rows
+        moments = ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows
         path = f"about {scored:,} labels a step" if drawn else f"all {scored:,} labels"
         return self._cost(
             size,
