@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, DataError
-from xclearn.metrics import Report, evaluate_predictions, mean_by_bin, volume_bins
+from xclearn.metrics import Report, evaluate_predictions, mean_by_bin, relevant_scores, volume_bins
 
 COUNTS = np.array([8, 1, 5, 1, 3, 0, 2])  # 20 training pairs
 
@@ -90,3 +90,12 @@ def test_means_by_bin_are_of_the_labels_of_equal_volume():
     counts = np.array([1, 4, 1, 1, 1])  # half of the volume is label 1's
     values = np.array([[1.0, 10], [7, 70], [2, 20], [3, 30], [4, 40]])
     assert mean_by_bin(values, counts, n_bins=2) == [[7, 70], [2.5, 25]]
+
+
+def test_scores_of_relevant_labels_leave_out_labels_that_no_document_has():
+    relevance = sp.csr_matrix(np.array([[1, 0, 0, 0, 1, 0, 0], [1, 0, 0, 1, 0, 0, 0]]))
+    answers = TopK(np.array([[0, 4], [0, 2]]), np.array([[0.8, 0.4], [0.6, 0.2]], dtype=np.float32))
+    report = evaluate_predictions(answers, relevance, np.ones(7), ks=(1, 2), recall_ks=(2,))
+    # Bins 0, 2 | 4, 6, 1, 3, 5. Label 0: the mean of 0.8 and 0.6; 2 is nowhere relevant. Label 4: 0.4; 3: not found.
+    assert relevant_scores(report, COUNTS, n_bins=2) == pytest.approx([0.7, 0.2])
+    assert relevant_scores(report, COUNTS, n_bins=5)[1] == 0  # an empty bin

@@ -31,8 +31,7 @@ from xclearn.inference.folder import Model
 from xclearn.inference.re_ranking import ReRanking
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.shortlists import LearnedEdges
-from xclearn.metrics import Report, volume_bins
-from xclearn.metrics.bins import mean_by_bin
+from xclearn.metrics import Report, relevant_scores, volume_bins
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.training.checkpoint import Checkpoint
@@ -139,13 +138,10 @@ def analyses(algorithm: Trained, report: Report, data: Dataset) -> dict[str, str
     """
     counts = label_counts(data)
     deciles = [f"{each.recall:.2f}" for each in volume_bins(report, counts, k=100, n_bins=10)]
-    scores = np.zeros(data.n_labels)
-    np.add.at(scores, report.ids[report.hit], report.scores[report.hit])
-    relevant = np.maximum(np.asarray(report.relevance.sum(axis=0)).ravel(), 1)
-    by_decile = [f"{value:.4f}" for (value,) in mean_by_bin((scores / relevant)[:, None], counts, n_bins=10)]
+    by_decile = [f"{score:.3g}" for score in relevant_scores(report, counts, n_bins=10)]
     return {
         "recall_100_by_decile": " ".join(deciles),
-        "true_score_by_decile": " ".join(by_decile),
+        "relevant_score_by_decile": " ".join(by_decile),
         "edges_by_rank": " ".join(_edges(algorithm)),
         "calibration_weights": " ".join(_weights(algorithm)),
     }

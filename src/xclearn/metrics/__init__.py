@@ -1,6 +1,6 @@
 """Figures of a model on a split: ranking metrics, bins by label frequency, intervals and a paired test."""
 
-from xclearn.metrics.bins import Bin, mean_by_bin, volume_bins
+from xclearn.metrics.bins import Bin, mean_by_bin, relevant_scores, volume_bins
 from xclearn.metrics.clusters import mutual_information_loss
 from xclearn.metrics.ranking import FILTER_RULES, apply_filter, extra_for_filter, hits, sort_predictions
 from xclearn.metrics.report import KS, RECALL_KS, Report, Terms, evaluate_predictions
@@ -22,6 +22,7 @@ __all__ = [
     "mean_by_bin",
     "mutual_information_loss",
     "paired_test",
+    "relevant_scores",
     "sort_predictions",
     "volume_bins",
 ]

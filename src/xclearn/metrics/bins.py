@@ -47,6 +47,18 @@ def mean_by_bin(values: np.ndarray, label_counts: np.ndarray, *, n_bins: int = 5
     return np.column_stack(columns).tolist()
 
 
+def relevant_scores(report: Report, label_counts: np.ndarray, *, n_bins: int = 5) -> list[float]:
+    """The mean score of the labels of each bin where they are relevant; 0 where such a label was not found.
+
+    Labels that no document has are out; 0 in a bin without others.
+    """
+    scores = np.zeros(len(label_counts))
+    np.add.at(scores, report.ids[report.hit], report.scores[report.hit])
+    relevant = np.asarray(report.relevance.sum(axis=0)).ravel()
+    columns = np.column_stack([scores / np.maximum(relevant, 1), relevant > 0])
+    return [score / asked if asked else 0.0 for score, asked in mean_by_bin(columns, label_counts, n_bins=n_bins)]
+
+
 def _bin(counts: np.ndarray, found: int, relevant: int, predicted: int) -> Bin:
     highest, lowest = (int(counts.max()), int(counts.min())) if len(counts) else (0, 0)
     return Bin(len(counts), highest, lowest, relevant, 100 * found / predicted, 100 * found / max(relevant, 1))
