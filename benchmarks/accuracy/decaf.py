@@ -251,7 +251,7 @@ def plot(table: str, data: str, arguments: argparse.Namespace) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = table_arguments(__doc__, [row[0] for row in TABLES])
+    parser = table_arguments(__doc__, [row[0] for row in TABLES], [row[1] for row in TABLES])
     parser.add_argument("--word-vectors", default="", help="a file for DECAF-FFT, as long as embedding_dim")
     parser.add_argument("--plot", default="", help="draw recorded figures to this folder; train nothing")
     return parser.parse_args()

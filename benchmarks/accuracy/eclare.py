@@ -80,7 +80,8 @@ TABLES: list[Row] = [
 
 
 def main() -> None:
-    arguments = table_arguments(__doc__, [*(row[0] for row in TABLES), "7", "neighbours"]).parse_args()
+    tables, rows = [*(row[0] for row in TABLES), "7", "neighbours"], [row[1] for row in TABLES]
+    arguments = table_arguments(__doc__, tables, rows).parse_args()
     data = part_of(load_dataset(arguments.data), arguments.documents)
     data = held_out(data) if arguments.split == "hold_out" else data
     decaf: dict[int, Report] = {}  # by seed, to test the rows after it against

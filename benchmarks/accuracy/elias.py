@@ -41,6 +41,11 @@ from xclearn.training.run import Run, pick_device
 
 SHOWN = ("P@1", "P@3", "P@5", "R@10", "R@20", "R@100")
 _HOLD_OUT = "stopping.metric=nDCG@5 stopping.patience=50"  # never ends a stage early
+_AUTHORS = (
+    "negatives=shortlist reduction=mean weight_decay=0.01 most_clusters=25 recluster_after=5 edge_start=random "
+    "restart_labels=true label_optimiser=adam first.label_lr=0.005 second.label_lr=0.005 second.accumulation=10 "
+    "second.average_from=0.2"
+)
 _RANKING, _CALIBRATION = SparseRanking(depth=100), Calibration()
 After = tuple[str, SparseRanking | None, Calibration | None]  # name, and what follows the trained model
 Row = tuple[str, str, tuple[After, ...]]  # table, "algorithm setting=value …", rows of this one training
@@ -65,6 +70,18 @@ TABLES: list[Row] = [
     ("variants", "elias negatives=shortlist most_clusters=25", _steps("on paths, 25 clusters at most")),
     ("variants", "elias recluster_after=5", _steps("clustered again")),
     ("variants", "elias negatives=shortlist second.average_from=0.2", _steps("on paths, averaged")),
+    (
+        "variants",
+        "elias negatives=shortlist first.accumulation=10 second.accumulation=10",
+        _steps("on paths, 10 steps accumulated"),
+    ),
+    (
+        "variants",
+        "elias first.shortlist_loss_weight=0 second.shortlist_loss_weight=0",
+        _steps("no loss of the shortlist"),
+    ),
+    ("variants", "elias weight_decay=0.01", _steps("weight decay")),
+    ("variants", f"elias {_AUTHORS}", _steps("all that differs as in the authors' code")),
     (
         "variants",
         "elias label_optimiser=adam first.label_lr=0.005 second.label_lr=0.005",
@@ -176,7 +193,7 @@ def _encoder(arguments: argparse.Namespace, name: str) -> list[str]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = table_arguments(__doc__, [row[0] for row in TABLES])
+    parser = table_arguments(__doc__, [row[0] for row in TABLES], [name for row in TABLES for name, *_ in row[2]])
     parser.add_argument("--transformer", default="", help="a folder with a transformer, instead of the bag")
     parser.add_argument("--max-length", type=int, default=32, help="tokens that the transformer reads")
     return parser.parse_args()

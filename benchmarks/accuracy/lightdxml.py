@@ -121,7 +121,7 @@ def mixed(algorithm: Algorithm, data: Dataset, weight: float) -> dict[str, Any]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = table_arguments(__doc__, [row[0] for row in TABLES])
+    parser = table_arguments(__doc__, [row[0] for row in TABLES], [row[1] for row in TABLES])
     parser.add_argument("--plot", default="", help="draw the recorded P@1 to this file; train nothing")
     return parser.parse_args()
 

@@ -105,13 +105,13 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
-def table_arguments(description: str | None, tables: list[str]) -> argparse.ArgumentParser:
-    """What the scripts that fill a paper's tables ask for."""
+def table_arguments(description: str | None, tables: list[str], rows: list[str]) -> argparse.ArgumentParser:
+    """What the scripts that fill a paper's tables ask for, of these tables and rows."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="a data set's folder")
     names = list(dict.fromkeys(tables))
     parser.add_argument("--tables", nargs="*", default=[], choices=names, metavar="NAME", help="of " + ", ".join(names))
-    parser.add_argument("--only", nargs="*", default=[], metavar="ROW", help="names of rows")
+    parser.add_argument("--only", nargs="*", default=[], choices=rows, metavar="ROW", help="names of rows")
     parser.add_argument("--documents", type=int, default=0, help="of train, drawn at random; 0: all")
     parser.add_argument("--split", choices=("test", "hold_out"), default="test")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
