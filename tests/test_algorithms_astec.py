@@ -155,7 +155,8 @@ def test_a_served_model_scores_only_its_candidates(data):
 
 def test_the_plan_names_every_stage(data):
     plan = made(n_members=2, reranker_epochs=3).plan(data, device="cpu")
-    assert [cost.name for cost in plan.stages] == ["surrogate", "extreme", "re-ranker"] * 2
+    named = [f"{name}-{member}" for member in range(2) for name in ("surrogate", "extreme", "re-ranker")]
+    assert [cost.name for cost in plan.stages] == named
     assert plan.peak > 0
 
 

@@ -14,7 +14,7 @@ from planted import planted
 from xclearn import config
 from xclearn.algorithms.one_vs_all import OneVsAll
 from xclearn.errors import PlanError
-from xclearn.training.plan import Plan, StageCost, available_memory, measured_flops, require_fit
+from xclearn.training.plan import Plan, StageCost, available_memory, measured_flops, of_members, require_fit
 from xclearn.training.prepare import Size
 
 MIB = 1 << 20
@@ -38,6 +38,14 @@ MEASURED = {
     "first, elias against all, adam": ELIAS | {"negatives": "all", "label_optimiser": "adam", "batch_size": 64},
     "first, elias, averaged, stopping": ELIAS
     | {"first": {"average_from": 0.0}, "second": {"average_from": 0.0}, "stopping": {"hold_out": 0.05}},
+    "first, elias, three members": ELIAS | {"n_members": 3},
+    "warm, elias, clustered again": ELIAS | {"recluster_after": 1},
+    "sampled, decaf, three members": DECAF
+    | {"n_documents": 1_000, "ranker": "sampled", "batch_size": 256, "n_members": 3},
+    "both, astec, three members": {
+        **{"algorithm": "astec", "n_documents": 1_000, "batch_size": 256, "n_members": 3},
+        **{"surrogate_epochs": 1, "extreme_epochs": 1, "reranker_epochs": 0},
+    },
     "sampled, adam, stopping": {
         **ONE_VS_ALL,
         "n_documents": 1_000,
@@ -91,6 +99,12 @@ def cost(parameters: int, optimiser: int = 0, working: int = 0) -> StageCost:
 def test_the_peak_is_of_the_largest_stage():
     plan = Plan(device="cpu", data=10 * MIB, stages=(cost(100, 50, 7), cost(120, 10, 1)))
     assert plan.peak == (10 + 157) * MIB + RUNTIME
+
+
+def test_members_train_beside_what_is_kept_of_those_before():
+    first, second, third = of_members([cost(100, 50, 7)], 3, 30 * MIB)
+    assert [stage.name for stage in (first, second, third)] == ["train-0", "train-1", "train-2"]
+    assert [stage.parameters // MIB for stage in (first, second, third)] == [100, 130, 160]
 
 
 def test_facts_are_plain_numbers():

@@ -44,7 +44,7 @@ from xclearn.search.shortlists import ListSource
 from xclearn.text import Pretrained, Sequences, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.label_lists import LabelSearch
-from xclearn.training.plan import Plan, StageCost
+from xclearn.training.plan import Plan, StageCost, of_members
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
 from xclearn.training.run import Run
@@ -126,6 +126,7 @@ class Astec(Algorithm):
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
+        assert self.encoder is not None
         outputs, listed, n_labels = number(self.n_clusters), self.shortlist_size + self.n_random, size.n_labels
         against = {"all": n_labels, "uniform": self.n_drawn, "unigram": self.n_drawn}.get(str(self.negatives), listed)
         stages = [
@@ -134,10 +135,13 @@ class Astec(Algorithm):
             ("re-ranker", n_labels, min(n_labels, self.reranker_size + self.reranker_random), self.reranker_epochs),
         ]
         left_out = {"surrogate": self.surrogate in ("none", "word_vectors"), "re-ranker": not self.reranker_epochs}
-        costs = [self._cost(*stage, size, device) for stage in stages if not left_out.get(stage[0])] * self.n_members
-        held = 4 * size.n_documents * (self.shortlist_size + number(self.embedding_dim))  # lists and vectors
+        costs = [self._cost(*stage, size, device) for stage in stages if not left_out.get(stage[0])]
+        dim = encoder_dim(self.vectoriser, number(self.embedding_dim))
+        values = sum(encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim)) + n_labels * dim
+        served = 0 if device == "cuda" else 4 * values * (2 if self.reranker_epochs else 1)  # of each member
+        held = 4 * size.n_documents * (self.shortlist_size + dim)  # lists and vectors
         data = 8 * (size.n_feature_entries + size.n_relevant) + 16 * size.n_documents + held
-        return Plan(device=device, data=data, stages=tuple(costs))
+        return Plan(device=device, data=data, stages=of_members(costs, self.n_members, served))
 
     def _cost(self, name: str, outputs: int, scored: int, epochs: int | None, size: Size, device: str) -> StageCost:
         """The network before it is still there; a document is trained against `scored` outputs."""

@@ -50,11 +50,12 @@ from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
 from xclearn.text import Pretrained, Sequences, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.indexed_stages import IndexCost, IndexedStages, Phase
-from xclearn.training.plan import Plan, StageCost
+from xclearn.training.plan import Plan, StageCost, of_members
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
 
+_PHASES = {"warm": "first", "first": "first", "second": "second"}  # how the stages of a plan are trained
 _FEWEST = 1e-6  # of the matches of a cluster and a label, whose logarithm is taken
 
 
@@ -123,19 +124,29 @@ class Elias(Algorithm):
             if getattr(self, name) > limit:
                 allowed = f"up to {limit:,}, the number of {'clusters' if name == 'beam' else 'labels'}"
                 raise ConfigError("larger than there are", where=name, got=getattr(self, name), allowed=allowed)
+        if number(self.n_clusters) & (number(self.n_clusters) - 1):
+            raise ConfigError("no power of two", where="n_clusters", got=self.n_clusters, allowed="1, 2, 4, 8 …")
         if self.negatives != "shortlist" and (setting := self._needs_paths()):
             what, got = "asks for classifiers that are trained on paths", f"negatives = {self.negatives}"
             raise ConfigError(what, where=setting, got=got, todo='Set negatives = "shortlist".')
-        epochs = {"first": number(self.first_epochs), "second": number(self.second_epochs)}
-        kept = {"partition": ["first"], "end_to_end": ["second"], "two_stages": ["first", "second"]}[self.training]
+        stages = [] if self.training == "end_to_end" else [("first", number(self.first_epochs))]
+        stages = [("warm", self.recluster_after), *stages] if stages and self.recluster_after else stages
+        stages += [] if self.training == "partition" else [("second", number(self.second_epochs))]
         data = (4 if size.dense else 8) * size.n_feature_entries + 8 * size.n_relevant + 16 * size.n_documents
-        costs = tuple(self._cost(name, epochs[name], size, device) for name in kept)
-        return Plan(device=device, data=data, stages=costs)
+        costs = [self._cost(name, epochs, size, device) for name, epochs in stages]
+        edges = number(self.edges_per_cluster) * number(self.n_clusters)
+        served = 0 if device == "cuda" else 4 * self._values(size) + 8 * edges  # on a CPU, wherever it was trained
+        return Plan(device=device, data=data, stages=of_members(costs, self.n_members, served))
 
     def _cost(self, name: str, epochs: int, size: Size, device: str) -> StageCost:
         assert self.encoder is not None
-        dim, phase = encoder_dim(self.vectoriser, number(self.embedding_dim)), getattr(self, name)
+        dim, phase = encoder_dim(self.vectoriser, number(self.embedding_dim)), getattr(self, _PHASES[name])
         fixed_slots = math.ceil(size.n_labels / number(self.n_clusters))
+        again = name == "first" and self.recluster_after > 0  # beside the network before
+        vectors = (1 + self.cluster_text) * number(self.embedding_dim) + again * dim
+        clustering = 16 * size.n_labels * vectors + 4 * size.n_features * number(self.embedding_dim)
+        matches = number(self.beam) * size.n_relevant  # of labels and clusters, at most; on a CPU
+        matching = 4 * self._values(size) + 24 * matches if device == "cpu" and self.training == "two_stages" else 0
         cost = IndexCost(
             name=name,
             epochs=epochs,
@@ -150,10 +161,18 @@ class Elias(Algorithm):
             label_optimiser=self.label_optimiser,
             averaged=phase.average_from < 1,
             stopping=self.stopping is not None,
+            before=matching if name == "second" else clustering + again * 4 * self._values(size),
         )
         if self.negatives == "shortlist":
             return cost.on_paths(size, number(self.shortlist_size))
         return cost.apart(size, self._drawn)
+
+    def _values(self, size: Size) -> int:
+        """Of encoder, label rows and clusters of one member."""
+        assert self.encoder is not None
+        dim = encoder_dim(self.vectoriser, number(self.embedding_dim))
+        table = sum(encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim))
+        return table + (size.n_labels + number(self.n_clusters)) * (dim + 1)
 
     @property
     def _drawn(self) -> int:
@@ -180,19 +199,15 @@ class Elias(Algorithm):
             reduction=self.reduction,
             negatives=Negatives(drawn=self._drawn),
         )
-        self.members_: list[IndexedNetwork] = []
+        self.members_: list[Servable] = []
         for member in range(self.n_members):
-            network = yield from self._member(stages, data, run, member)
-            self.members_.append(network)
+            self.members_.append((yield from self._member(stages, data, run, member)))
 
-    def _servable(self, data: Prepared) -> Servable | Ensemble:
-        served = [self._served_member(data, network) for network in self.members_]
-        return served[0] if len(served) == 1 else Ensemble(served)
+    def _servable(self, data: Prepared) -> Servable | Ensemble:  # noqa: ARG002 (members were made of it)
+        return self.members_[0] if self.n_members == 1 else Ensemble(self.members_)
 
-    def _member(
-        self, stages: IndexedStages, data: Prepared, run: Run, member: int
-    ) -> Generator[Stage, None, IndexedNetwork]:
-        """The stages of one ensemble member."""
+    def _member(self, stages: IndexedStages, data: Prepared, run: Run, member: int) -> Generator[Stage, None, Servable]:
+        """The stages of one ensemble member, and what is served of it: its network is gone before the next is made."""
         if self.training == "end_to_end":
             network = self._unguided(stages, data, run, member)
         else:
@@ -204,17 +219,18 @@ class Elias(Algorithm):
             epochs = number(self.first_epochs)
             yield from stages.stage(f"first-{member}", network, self.first, epochs, data, self.stopping)
             if self.training == "partition":
-                return network
+                return self._served_member(data, network)
             network = self._successor(stages, data, run, member, network)
         epochs = number(self.second_epochs)
         yield from stages.stage(f"second-{member}", network, self.second, epochs, data, self.stopping)
-        return network
+        return self._served_member(data, network)
 
     def _partition(
         self, stages: IndexedStages, data: Prepared, run: Run, member: int, before: IndexedNetwork | None
     ) -> IndexedNetwork:
         """Stage 1: every label in one cluster, by its documents' bags and by what a network before makes of them."""
         n_clusters, seed = number(self.n_clusters), run.seed_of("clusters", member)
+        encoder = self._encoder(stages, data, run, member)  # first: it refuses what clustering would only delay
 
         def cluster() -> np.ndarray:
             dim, generator = number(self.embedding_dim), run.generator("projection")
@@ -224,7 +240,7 @@ class Elias(Algorithm):
 
         clusters = run.keep(f"clusters-{member}", "by bag" if before is None else "learnt", cluster)
         labels = padded_rows(membership(clusters, n_clusters))
-        return self._network(self._encoder(stages, data, run, member), labels, None, data, run)
+        return self._network(encoder, labels, None, data, run)
 
     def _successor(
         self, stages: IndexedStages, data: Prepared, run: Run, member: int, before: IndexedNetwork

@@ -166,10 +166,10 @@ class Algorithm(ABC):
 
     @final
     def _train(self, data: Prepared, run: Run) -> None:
-        """In a frame of its own, so that the last stage's optimisers are gone when the model is made."""
         with run.fast_products():
             for stage in self._stages(data, run):
                 train(stage, run)
+                del stage  # its optimisers are gone before the next stage or the model is made
 
     @final
     def _fingerprint(self, data: Dataset, seed: int, device: str) -> str:

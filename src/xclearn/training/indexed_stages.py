@@ -74,6 +74,7 @@ class IndexCost:
     label_optimiser: Literal["sgd", "adam"]
     averaged: bool  # whether there is an average of the weights
     stopping: bool  # whether the best weights are kept
+    before: int  # bytes that it takes to make its clusters or edges
 
     def on_paths(self, size: Size, shortlist: int) -> StageCost:
         """Of classifiers trained on the labels that are found."""
@@ -123,11 +124,12 @@ class IndexCost:
         learnt = 4 * (self.encoder + rows + edges) + 16 * slots  # labels of edges, and edges by label
         average = learnt if self.averaged else 0
         best = learnt + average + kept if self.stopping else 0
+        optimiser, working = 8 * (self.encoder + edges) + moments, step + self.batch_size * self.encoder_working
         return StageCost(
             name=self.name,
             parameters=learnt,
-            optimiser=8 * (self.encoder + edges) + moments,
-            working=step + self.batch_size * self.encoder_working + average + best,
+            optimiser=optimiser,
+            working=max(working + average + best, self.before - learnt - optimiser),
             flops_per_epoch=6.0 * size.n_documents * self.dim * (self.n_clusters + products),
             epochs=self.epochs,
             path=f"{self.name}: {path}",
@@ -278,15 +280,15 @@ class IndexedStages:
     @torch.no_grad()
     def matched_edges(self, network: IndexedNetwork, relevance: sp.csr_matrix, size: int) -> dict[str, np.ndarray]:
         """The `size` labels that each cluster is matched with most on train, and how much: (C, size) each."""
-        found, chances = [], []
+        shape, n_clusters = (len(self.documents), min(self.beam, len(network.index.labels))), len(network.index.labels)
+        columns, chances = np.empty(shape, dtype=np.int32), np.empty(shape, dtype=np.float32)  # (N, beam)
         for rows in self._every_row():
             scores = network.index.chances(network.encoder(self.documents.take(rows)))
-            clusters = network.index.beam(scores, self.beam)
-            found.append(clusters.cpu().numpy())
-            chances.append(scores.gather(1, clusters).clamp(max=0).exp().cpu().numpy())
-        columns = np.concatenate(found)  # (N, beam)
-        indptr, shape = np.arange(len(columns) + 1) * columns.shape[1], (len(columns), len(network.index.labels))
-        matches = sp.csr_matrix((np.concatenate(chances).ravel(), columns.ravel(), indptr), shape=shape)
+            clusters, own = network.index.beam(scores, self.beam), slice(int(rows[0]), int(rows[-1]) + 1)
+            columns[own] = clusters.cpu().numpy()
+            chances[own] = scores.gather(1, clusters).clamp(max=0).exp().cpu().numpy()
+        indptr = np.arange(len(columns) + 1) * columns.shape[1]
+        matches = sp.csr_matrix((chances.ravel(), columns.ravel(), indptr), shape=(len(columns), n_clusters))
         labels, counts = edges_from_matches(relevance, matches, size)
         return {"labels": labels, "matches": counts}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -65,6 +65,15 @@ class Plan:
             for stage in self.stages
         ]
         return {"device": self.device, "data_mib": self.data >> 20, "peak_mib": self.peak >> 20, "stages": stages}
+
+
+def of_members(costs: Sequence[StageCost], n: int, kept: int) -> tuple[StageCost, ...]:
+    """The stages of n members, numbered, beside what is kept of the members before: so many bytes each."""
+    return tuple(
+        replace(cost, name=f"{cost.name}-{member}", parameters=cost.parameters + member * kept)
+        for member in range(n)
+        for cost in costs
+    )
 
 
 def require_fit(plan: Plan, available: int, alternatives: Callable[[], list[tuple[str, Plan]]]) -> None:

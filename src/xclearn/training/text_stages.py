@@ -21,7 +21,7 @@ from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 from xclearn.parts.text_network import TextNetwork
 from xclearn.parts.text_training import WIDEST_BEAM, Negatives, TextTask
 from xclearn.training.algorithm import number
-from xclearn.training.plan import Plan, StageCost
+from xclearn.training.plan import Plan, StageCost, of_members
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
@@ -168,8 +168,10 @@ class TextStages:
         self, size: Size, dim: int, scored: int, classifier: ClassifierCost, epochs: tuple[int, int], n_members: int
     ) -> Plan:
         """Of Modules I and IV, whose `epochs` are given. Modules over clusters hold fewer outputs."""
-        modules = [("surrogate", epochs[0]), *((f"ranker-{i}", epochs[1]) for i in range(n_members))]
-        costs = [self._cost(name, passes, size, dim, scored, classifier) for name, passes in modules if passes]
+        first = [self._cost("surrogate", epochs[0], size, dim, scored, classifier)] if epochs[0] else []
+        ranker = self._cost("ranker", epochs[1], size, dim, scored, classifier)
+        kept = 4 * dim * (size.n_features + size.n_labels)  # networks of the members before
+        costs = [*first, *of_members([ranker], n_members, kept)]
         texts = int(56 * size.n_label_entries * classifier.texts)  # rows, matrix and transposed
         texts *= 2 if self.ranker == "shortlist" else 1  # of labels and clusters
         data = 8 * (size.n_feature_entries + size.n_relevant) + 16 * size.n_documents + texts + classifier.graph
