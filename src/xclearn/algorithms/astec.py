@@ -140,7 +140,7 @@ class Astec(Algorithm):
         values = sum(encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim)) + n_labels * dim
         served = 0 if device == "cuda" else 4 * values * (2 if self.reranker_epochs else 1)  # of each member
         held = 4 * size.n_documents * (self.shortlist_size + dim)  # lists and vectors
-        data = 8 * (size.n_feature_entries + size.n_relevant) + 16 * size.n_documents + held
+        data = size.data_bytes + held
         return Plan(device=device, data=data, stages=of_members(costs, self.n_members, served))
 
     def _cost(self, name: str, outputs: int, scored: int, epochs: int | None, size: Size, device: str) -> StageCost:

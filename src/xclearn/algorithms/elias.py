@@ -49,13 +49,13 @@ from xclearn.parts.row_training import Negatives, row_classifier
 from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
 from xclearn.text import Pretrained, Sequences, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
-from xclearn.training.indexed_stages import IndexCost, IndexedStages, Phase
-from xclearn.training.plan import Plan, StageCost, of_members
+from xclearn.training.index_cost import Before, IndexCost
+from xclearn.training.indexed_stages import IndexedStages, Phase
+from xclearn.training.plan import Plan, of_members
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
 
-_PHASES = {"warm": "first", "first": "first", "second": "second"}  # how the stages of a plan are trained
 _FEWEST = 1e-6  # of the matches of a cluster and a label, whose logarithm is taken
 
 
@@ -129,50 +129,41 @@ class Elias(Algorithm):
         if self.negatives != "shortlist" and (setting := self._needs_paths()):
             what, got = "asks for classifiers that are trained on paths", f"negatives = {self.negatives}"
             raise ConfigError(what, where=setting, got=got, todo='Set negatives = "shortlist".')
-        stages = [] if self.training == "end_to_end" else [("first", number(self.first_epochs))]
-        stages = [("warm", self.recluster_after), *stages] if stages and self.recluster_after else stages
-        stages += [] if self.training == "partition" else [("second", number(self.second_epochs))]
-        data = (4 if size.dense else 8) * size.n_feature_entries + 8 * size.n_relevant + 16 * size.n_documents
-        costs = [self._cost(name, epochs, size, device) for name, epochs in stages]
-        edges = number(self.edges_per_cluster) * number(self.n_clusters)
-        served = 0 if device == "cuda" else 4 * self._values(size) + 8 * edges  # on a CPU, wherever it was trained
-        return Plan(device=device, data=data, stages=of_members(costs, self.n_members, served))
+        cost = self._cost(size, device)
+        costs = [cost.stage(*stage) for stage in self._planned()]
+        served = 0 if device == "cuda" else cost.served  # on a CPU, wherever it was trained
+        return Plan(device=device, data=size.data_bytes, stages=of_members(costs, self.n_members, served))
 
-    def _cost(self, name: str, epochs: int, size: Size, device: str) -> StageCost:
+    def _planned(self) -> Iterator[tuple[str, Phase, int, Before]]:
+        """The stages of a member, and how the index of each is made."""
+        if self.training != "end_to_end":
+            if self.recluster_after:
+                yield "warm", self.first, self.recluster_after, "clustering"
+            again: Before = "clustering again" if self.recluster_after else "clustering"
+            yield "first", self.first, number(self.first_epochs), again
+        if self.training != "partition":
+            before: Before = "nothing" if self.training == "end_to_end" else "matching"
+            yield "second", self.second, number(self.second_epochs), before
+
+    def _cost(self, size: Size, device: str) -> IndexCost:
         assert self.encoder is not None
-        dim, phase = encoder_dim(self.vectoriser, number(self.embedding_dim)), getattr(self, _PHASES[name])
-        fixed_slots = math.ceil(size.n_labels / number(self.n_clusters))
-        again = name == "first" and self.recluster_after > 0  # beside the network before
-        vectors = (1 + self.cluster_text) * number(self.embedding_dim) + again * dim
-        clustering = 16 * size.n_labels * vectors + 4 * size.n_features * number(self.embedding_dim)
-        matches = number(self.beam) * size.n_relevant  # of labels and clusters, at most; on a CPU
-        matching = 4 * self._values(size) + 24 * matches if device == "cpu" and self.training == "two_stages" else 0
-        cost = IndexCost(
-            name=name,
-            epochs=epochs,
+        dim = encoder_dim(self.vectoriser, number(self.embedding_dim))
+        return IndexCost(
             device=device,
-            batch_size=phase.batch_size or number(self.batch_size),
+            size=size,
+            batch_size=number(self.batch_size),
             dim=dim,
+            clustered_dim=(1 + self.cluster_text) * number(self.embedding_dim),
             encoder=sum(encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim)),
             encoder_working=encoder_working(self.encoder, self.vectoriser),
             n_clusters=number(self.n_clusters),
-            n_slots=number(self.edges_per_cluster) if name == "second" else fixed_slots,
+            n_edges=number(self.edges_per_cluster),
             beam=number(self.beam),
+            shortlist=number(self.shortlist_size) if self.negatives == "shortlist" else 0,
+            drawn=self._drawn,
             label_optimiser=self.label_optimiser,
-            averaged=phase.average_from < 1,
             stopping=self.stopping is not None,
-            before=matching if name == "second" else clustering + again * 4 * self._values(size),
         )
-        if self.negatives == "shortlist":
-            return cost.on_paths(size, number(self.shortlist_size))
-        return cost.apart(size, self._drawn)
-
-    def _values(self, size: Size) -> int:
-        """Of encoder, label rows and clusters of one member."""
-        assert self.encoder is not None
-        dim = encoder_dim(self.vectoriser, number(self.embedding_dim))
-        table = sum(encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim))
-        return table + (size.n_labels + number(self.n_clusters)) * (dim + 1)
 
     @property
     def _drawn(self) -> int:

@@ -132,7 +132,7 @@ class Lightdxml(Algorithm):
             stages.append(self._cost("re-ranker", first, self.reranker_epochs, size, device))
         held = 4 * dim * (size.n_documents + size.n_labels)  # vectors of documents, places of labels
         lists = 4 * size.n_documents * min(size.n_labels, self.shortlist_size) * self._nearest
-        data = 8 * (size.n_feature_entries + size.n_relevant) + 16 * size.n_documents + held + lists
+        data = size.data_bytes + held + lists
         return Plan(device=device, data=data, stages=tuple(stages))
 
     def _cost(self, name: str, scored: int, epochs: int, size: Size, device: str) -> StageCost:

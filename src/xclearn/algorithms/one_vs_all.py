@@ -102,8 +102,7 @@ class OneVsAll(Algorithm):
             epochs=number(self.epochs),
             path=f"exact: all {size.n_labels:,} labels" if exact else f"sampled: about {scored:,} labels a step",
         )
-        data = (4 if size.dense else 8) * size.n_feature_entries + 8 * size.n_relevant + 16 * size.n_documents
-        return Plan(device=device, data=data, stages=(cost,))
+        return Plan(device=device, data=size.data_bytes, stages=(cost,))
 
     def _step_bytes(self, size: Size, device: str, batch: int, scored: int) -> int:
         """The block of scores, and beside it one after the other its softplus, the update, the encoder's gradient.

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import ModelError
+from xclearn.inference.checks import expect_shape
 from xclearn.kernels.dense import topk_dense
 
 COMPONENTS: dict[str, type] = {}
@@ -70,8 +71,8 @@ class Residual(Layer):
         return vectors + np.maximum(vectors @ self.weight.T + self.bias, 0)
 
     def check(self, dim: int) -> None:
-        _expect(self.weight, (dim, dim), "residual.weight")
-        _expect(self.bias, (dim,), "residual.bias")
+        expect_shape(self.weight, (dim, dim), "residual.weight")
+        expect_shape(self.bias, (dim,), "residual.bias")
 
 
 @final
@@ -90,9 +91,9 @@ class GatedBlock(Layer):
         return self.block_gate * inner + self.skip_gate * vectors
 
     def check(self, dim: int) -> None:
-        _expect(self.weight, (dim, dim), "gated_block.weight")
+        expect_shape(self.weight, (dim, dim), "gated_block.weight")
         for name in ("bias", "block_gate", "skip_gate"):
-            _expect(getattr(self, name), (dim,), f"gated_block.{name}")
+            expect_shape(getattr(self, name), (dim,), f"gated_block.{name}")
 
 
 class Encoder(ABC):
@@ -196,10 +197,10 @@ class ClusterBeam(Candidates):
     def check(self, dims: Mapping[str, int], n_labels: int) -> None:
         if self.vector not in dims:
             raise ModelError("the clusters read a vector that no encoder makes", got=self.vector)
-        _expect(self.bias, self.weight.shape[:1], "cluster_beam.bias")
-        _expect(self.weight, (*self.bias.shape, dims[self.vector]), "cluster_beam.weight")
-        _expect(self.offsets, (len(self.bias) + 1,), "cluster_beam.offsets")
-        _expect(self.labels, (n_labels,), "cluster_beam.labels")
+        expect_shape(self.bias, self.weight.shape[:1], "cluster_beam.bias")
+        expect_shape(self.weight, (*self.bias.shape, dims[self.vector]), "cluster_beam.weight")
+        expect_shape(self.offsets, (len(self.bias) + 1,), "cluster_beam.offsets")
+        expect_shape(self.labels, (n_labels,), "cluster_beam.labels")
         ends = (int(self.offsets[0]), int(self.offsets[-1]))
         whole = self.labels.dtype == self.offsets.dtype == np.int64
         if not whole or ends != (0, n_labels) or (np.diff(self.offsets) < 0).any() or self.beam < 1:
@@ -250,8 +251,8 @@ class Classifier(Scorer):
         return np.array(logits, dtype=np.float32).reshape(ids.shape)
 
     def check(self, dim: int) -> None:
-        _expect(self.bias, self.weight.shape[:1], "classifier.bias")
-        _expect(self.weight, (*self.bias.shape, dim), "classifier.weight")
+        expect_shape(self.bias, self.weight.shape[:1], "classifier.bias")
+        expect_shape(self.weight, (*self.bias.shape, dim), "classifier.weight")
 
 
 class Fusion(ABC):
@@ -319,8 +320,3 @@ class Step(ABC):
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """1 / (1 + e^−z) without overflow."""
     return np.exp(-np.logaddexp(0, -logits))
-
-
-def _expect(array: np.ndarray, shape: tuple[int, ...], name: str) -> None:
-    if array.shape != shape:
-        raise ModelError(f"tensor {name} has the wrong shape", got=array.shape, allowed=str(shape))

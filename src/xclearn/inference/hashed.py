@@ -13,7 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import ModelError
-from xclearn.inference.components import Encoder, Layer, Scorer, _expect, component
+from xclearn.inference.checks import expect_shape
+from xclearn.inference.components import Encoder, Layer, Scorer, component
 
 _LEAST, _MOST = np.finfo(np.float32).tiny, np.float32(1 - 2**-24)  # probabilities whose logit is finite
 
@@ -31,8 +32,8 @@ class Affine(Layer):
         return vectors @ self.weight.T + self.bias
 
     def check(self, dim: int) -> None:
-        _expect(self.weight, (dim, dim), "affine.weight")
-        _expect(self.bias, (dim,), "affine.bias")
+        expect_shape(self.weight, (dim, dim), "affine.weight")
+        expect_shape(self.bias, (dim,), "affine.bias")
 
 
 @final
@@ -93,8 +94,8 @@ class BucketClassifier(Scorer):
         if self.weight.ndim != 3 or not 0 < len(self.weight) <= dim:
             raise ModelError("tensor bucket_classifier.weight has the wrong shape", got=self.weight.shape)
         repetitions, n_buckets, _ = self.weight.shape
-        _expect(self.bias, (repetitions, n_buckets), "bucket_classifier.bias")
-        _expect(self.weight, (repetitions, n_buckets, dim // repetitions), "bucket_classifier.weight")
+        expect_shape(self.bias, (repetitions, n_buckets), "bucket_classifier.bias")
+        expect_shape(self.weight, (repetitions, n_buckets, dim // repetitions), "bucket_classifier.weight")
         buckets = self.bucket_of_label
         if buckets.dtype != np.int32 or buckets.ndim != 2 or len(buckets) != repetitions or not buckets.size:
             raise ModelError("tensor bucket_classifier.bucket_of_label has the wrong shape", got=buckets.shape)

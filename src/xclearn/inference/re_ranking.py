@@ -13,9 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import ModelError
+from xclearn.inference.checks import expect, expect_below, expect_starts
 from xclearn.inference.components import Encoder, Step, component
 from xclearn.inference.shortlists import unit
-from xclearn.inference.sparse import SparseFeatures, _expect, _expect_below, _expect_starts, unit_rows
+from xclearn.inference.sparse import SparseFeatures, unit_rows
 from xclearn.kernels.linear import SparseWeights, listed_logits
 from xclearn.text import Vectoriser
 
@@ -95,10 +96,10 @@ class SparseRanker:
         if self.bag not in dims or self.vector not in ("", *dims):
             raise ModelError("the ranker reads a vector that no encoder makes", got=(self.bag, self.vector))
         size, width = len(self.weights), dims[self.bag] + dims.get(self.vector, 0)
-        _expect(self.bias, np.float32, n_labels, "sparse_ranker.bias")
-        _expect_starts(self.starts, n_labels, size, "sparse_ranker.starts")
-        _expect(self.weights, np.float32, size, "sparse_ranker.weights")
-        _expect_below(self.features, width, size, "sparse_ranker.features")
+        expect(self.bias, np.float32, n_labels, "sparse_ranker.bias")
+        expect_starts(self.starts, n_labels, size, "sparse_ranker.starts")
+        expect(self.weights, np.float32, size, "sparse_ranker.weights")
+        expect_below(self.features, width, size, "sparse_ranker.features")
 
 
 def ranker_features(bag: sp.csr_matrix, vectors: np.ndarray | None) -> sp.csr_matrix:

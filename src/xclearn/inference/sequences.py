@@ -16,7 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import MissingExtra, ModelError
-from xclearn.inference.components import Encoder, _expect, component
+from xclearn.inference.checks import expect_shape
+from xclearn.inference.components import Encoder, component
 
 if TYPE_CHECKING:
     import torch
@@ -88,10 +89,10 @@ class Convolution(Encoder):
         for each in self.filters:
             if each.weight.ndim != 3 or each.weight.shape[1] != self.token_embeddings.shape[1] or each.width < 1:
                 raise ModelError("filters do not fit the token embeddings", got=each.weight.shape)
-            _expect(each.bias, each.weight.shape[:1], "filters.bias")
+            expect_shape(each.bias, each.weight.shape[:1], "filters.bias")
         inputs = self.n_pools * sum(len(each.bias) for each in self.filters)
-        _expect(self.bias, self.weight.shape[:1], "convolution.bias")
-        _expect(self.weight, (*self.bias.shape, inputs), "convolution.weight")
+        expect_shape(self.bias, self.weight.shape[:1], "convolution.bias")
+        expect_shape(self.weight, (*self.bias.shape, inputs), "convolution.weight")
 
 
 def pool(values: np.ndarray, n_pools: int) -> np.ndarray:

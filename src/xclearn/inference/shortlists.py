@@ -13,6 +13,7 @@ from typing import final
 import numpy as np
 
 from xclearn.errors import ModelError
+from xclearn.inference.checks import expect
 from xclearn.inference.components import Candidates, Fusion, component, sigmoid
 from xclearn.kernels.dense import topk_dense
 
@@ -44,8 +45,8 @@ class CentroidSearch(Candidates):
 
     def check(self, dims: Mapping[str, int], n_labels: int) -> None:
         shape = (len(self.labels), _dim(dims, self.vector, "centroid_search"))
-        _expect(self.centres, np.float32, shape, "centroid_search.centres")
-        _expect(self.labels, np.int32, shape[:1], "centroid_search.labels")
+        expect(self.centres, np.float32, shape, "centroid_search.centres")
+        expect(self.labels, np.int32, shape[:1], "centroid_search.labels")
         ascending = len(self.labels) and (np.diff(self.labels) >= 0).all()
         if not ascending or self.labels[0] < 0 or self.labels[-1] >= n_labels or self.size < 1:
             raise ModelError("centroid_search.labels are not ascending label ids, or none is asked for", got=self.size)
@@ -81,10 +82,10 @@ class LearnedEdges(Candidates):
 
     def check(self, dims: Mapping[str, int], n_labels: int) -> None:
         shape = (len(self.bias), _dim(dims, self.vector, "learned_edges"))
-        _expect(self.weight, np.float32, shape, "learned_edges.weight")
-        _expect(self.bias, np.float32, shape[:1], "learned_edges.bias")
-        _expect(self.labels, np.int32, (shape[0], *self.edges.shape[1:]), "learned_edges.labels")
-        _expect(self.edges, np.float32, self.labels.shape, "learned_edges.edges")
+        expect(self.weight, np.float32, shape, "learned_edges.weight")
+        expect(self.bias, np.float32, shape[:1], "learned_edges.bias")
+        expect(self.labels, np.int32, (shape[0], *self.edges.shape[1:]), "learned_edges.labels")
+        expect(self.edges, np.float32, self.labels.shape, "learned_edges.edges")
         if self.labels.ndim != 2 or not self.labels.size or self.labels.min() < -1 or self.labels.max() >= n_labels:
             raise ModelError("learned_edges.labels are not label ids", got=self.labels.shape)
         if not ((self.edges >= 0) & (self.edges <= 1)).all() or min(self.beam, self.size) < 1 or not self.scale > 0:
@@ -153,8 +154,3 @@ def _dim(dims: Mapping[str, int], vector: str, name: str) -> int:
     if vector not in dims:
         raise ModelError(f"{name} reads a vector that no encoder makes", got=vector, allowed=", ".join(dims))
     return dims[vector]
-
-
-def _expect(array: np.ndarray, dtype: type, shape: tuple[int, ...], name: str) -> None:
-    if array.dtype != dtype or array.shape != shape:
-        raise ModelError(f"tensor {name} has the wrong shape or type", got=f"{array.dtype} {array.shape}")

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import ModelError
+from xclearn.inference.checks import expect, expect_below, expect_starts
 from xclearn.inference.components import Encoder, Fusion, Scorer, component
 from xclearn.kernels import topk_csr
 
@@ -85,10 +86,10 @@ class SparseClassifier(Scorer):
         return np.take_along_axis(self.score_all(vectors), ids, axis=1)
 
     def check(self, dim: int) -> None:
-        _expect(self.bias, np.float32, self.bias.size, "sparse_classifier.bias")
-        _expect_starts(self.starts, dim, len(self.weights), "sparse_classifier.starts")
-        _expect(self.weights, np.float32, self.weights.size, "sparse_classifier.weights")
-        _expect_below(self.labels, self.n_labels, len(self.weights), "sparse_classifier.labels")
+        expect(self.bias, np.float32, self.bias.size, "sparse_classifier.bias")
+        expect_starts(self.starts, dim, len(self.weights), "sparse_classifier.starts")
+        expect(self.weights, np.float32, self.weights.size, "sparse_classifier.weights")
+        expect_below(self.labels, self.n_labels, len(self.weights), "sparse_classifier.labels")
 
 
 @final
@@ -144,12 +145,12 @@ class TreeLevel:
     def check(self, n_parents: int, n_features: int) -> None:
         """Refuse arrays that do not fit each other."""
         size = len(self.weights)
-        _expect(self.bias, np.float32, self.bias.size, "tree_level.bias")
-        _expect_starts(self.children, n_parents, len(self.bias), "tree_level.children")
-        _expect_starts(self.starts, n_parents, size, "tree_level.starts")
-        _expect(self.weights, np.float32, size, "tree_level.weights")
-        _expect_below(self.features, n_features, size, "tree_level.features")
-        _expect_below(self.nodes, len(self.bias), size, "tree_level.nodes")
+        expect(self.bias, np.float32, self.bias.size, "tree_level.bias")
+        expect_starts(self.children, n_parents, len(self.bias), "tree_level.children")
+        expect_starts(self.starts, n_parents, size, "tree_level.starts")
+        expect(self.weights, np.float32, size, "tree_level.weights")
+        expect_below(self.features, n_features, size, "tree_level.features")
+        expect_below(self.nodes, len(self.bias), size, "tree_level.nodes")
         parent = np.repeat(np.arange(n_parents), np.diff(self.starts))
         own = (self.nodes >= self.children[parent]) & (self.nodes < self.children[parent + 1])
         if (np.diff(self._keys) < 0).any() or not own.all() or (np.diff(self.children) < 1).any():
@@ -265,21 +266,3 @@ def _ranges(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarra
     lengths = ends - begins
     owner = np.repeat(np.arange(len(begins)), lengths)
     return owner, np.arange(len(owner)) - (np.cumsum(lengths) - lengths - begins)[owner]
-
-
-def _expect(array: np.ndarray, dtype: type, size: int, name: str) -> None:
-    if array.dtype != dtype or array.shape != (size,):
-        raise ModelError(f"tensor {name} has the wrong shape or type", got=f"{array.dtype} {array.shape}")
-
-
-def _expect_starts(starts: np.ndarray, n: int, end: int, name: str) -> None:
-    _expect(starts, np.int64, n + 1, name)
-    if starts[0] != 0 or starts[-1] != end or (np.diff(starts) < 0).any():
-        raise ModelError(f"{name} does not walk through its entries", got=(int(starts[0]), int(starts[-1])))
-
-
-def _expect_below(numbers: np.ndarray, limit: int, size: int, name: str) -> None:
-    _expect(numbers, np.int32, size, name)
-    if size and not 0 <= numbers.min() <= numbers.max() < limit:
-        found = (int(numbers.min()), int(numbers.max()))
-        raise ModelError(f"{name} is out of range", got=found, allowed=f"0 … {limit - 1}")

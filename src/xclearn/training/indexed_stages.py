@@ -20,21 +20,18 @@ from torch.nn import functional as F
 from xclearn.config import Count, Rate, Share, Weight
 from xclearn.inference.re_ranking import bag_encoder
 from xclearn.parts.averaging import WeightAverage
-from xclearn.parts.classifiers import RowClassifier, row_width
+from xclearn.parts.classifiers import RowClassifier
 from xclearn.parts.encoders import random_table
 from xclearn.parts.label_clusters import label_vectors
 from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.learned_edges import IndexedNetwork, edges_from_matches, path_losses
-from xclearn.parts.pair_products import dense_bytes
-from xclearn.parts.row_training import ROW_UPDATES, Negatives, step_bytes
+from xclearn.parts.row_training import Negatives
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
-from xclearn.training.plan import StageCost
-from xclearn.training.prepare import Prepared, Size
+from xclearn.training.prepare import Prepared
 from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
 
-_AT_ONCE = 1024  # documents looked at at a time outside training
-_PATH_BYTES = 120  # of a path that a GPU explores
+AT_ONCE = 1024  # documents looked at at a time outside training
 _WEIGHT_APART = 0.2  # of the shortlist loss: an encoder that serves the index more ranks labels worse
 _ENCODER_LR = {"cpu": 0.01, "cuda": 0.003}  # longer trainings want the lower ones
 _CLUSTER_LR = {"cpu": 0.03, "cuda": 0.005}
@@ -54,86 +51,6 @@ class Phase:
     accumulation: Count = 1  # steps after which clusters, edges and label rows move
     average_from: Share = 1.0  # share of the stage after which weights are averaged; 1 leaves it out
     average_every: Count = 1  # steps between two weights of the average
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class IndexCost:
-    """What a stage takes, beside the data."""
-
-    name: str
-    epochs: int
-    device: str
-    batch_size: int
-    dim: int
-    encoder: int  # values that the encoder learns
-    encoder_working: int  # bytes that it holds for a document
-    n_clusters: int
-    n_slots: int  # edges of a cluster
-    beam: int  # clusters explored for a document
-    label_optimiser: Literal["sgd", "adam"]
-    averaged: bool  # whether there is an average of the weights
-    stopping: bool  # whether the best weights are kept
-    before: int  # bytes that it takes to make its clusters or edges
-
-    def on_paths(self, size: Size, shortlist: int) -> StageCost:
-        """Of classifiers trained on the labels that are found."""
-        rows, batch = size.n_labels * (self.dim + 1), self.batch_size
-        paths = batch * (self.beam + math.ceil(size.labels_per_document)) * self.n_slots
-        pairs = batch * min(shortlist, paths // batch)
-        distinct = -size.n_labels * math.expm1(-pairs / size.n_labels)  # labels of a batch, if all were as likely
-        tokens = batch * size.n_feature_entries / size.n_documents
-        # a GPU has dense gradients, and all paths at once; a CPU the rows of the batch and their gradients
-        dense = 4 * (self.encoder + rows) + _PATH_BYTES * paths + dense_bytes(batch, pairs, size.n_labels)
-        step = dense if self.device == "cuda" else math.ceil(4 * self.dim * (2 * distinct + tokens))
-        moments = 8 * rows if self.label_optimiser == "adam" else 0
-        path = f"{shortlist:,} labels below {self.beam} of {self.n_clusters:,} clusters"
-        return self._cost(size, rows, moments, step + 64 * pairs, kept=0, products=4 * pairs / batch, path=path)
-
-    def apart(self, size: Size, drawn: int) -> StageCost:
-        """Of classifiers trained apart from the paths, against so many labels drawn in a step; 0: all."""
-        gpu, width, batch = self.device == "cuda", row_width(self.dim), self.batch_size
-        relevant = math.ceil(batch * size.labels_per_document)
-        scored = min(size.n_labels, drawn + relevant) if drawn else size.n_labels
-        scores, update = step_bytes(self.label_optimiser, batch, width, scored, self.device, drawn=drawn > 0)
-        tokens = 2 * batch * size.n_feature_entries / size.n_documents
-        encoder = 4 * self.encoder if gpu else math.ceil(4 * self.dim * tokens)
-        index = 18 * (batch * self.n_clusters + self.n_clusters * self.n_slots)  # chances, strengths, their gradients
-        # a GPU's allocator hands on what was freed: the scores are gone when gradients come; the CPU's keeps it
-        step = max(scores + max(scores, update), encoder + index) if gpu else 2 * scores + update + encoder + index
-        if gpu and self.stopping:  # held-out documents explore all paths at once
-            step = max(step, _PATH_BYTES * _AT_ONCE * self.beam * self.n_slots)
-        rows, served = size.n_labels * width, 0 if gpu else 4 * size.n_labels * self.dim
-        moments = ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows
-        path = f"about {scored:,} labels a step" if drawn else f"all {scored:,} labels"
-        return self._cost(
-            size,
-            rows,
-            moments,
-            max(step, served - 8 * self.encoder) + (2 * rows if gpu else 0),  # and all rows in half the bits
-            kept=moments,
-            products=scored,
-            path=f"{path}, apart from the paths",
-        )
-
-    def _cost(
-        self, size: Size, rows: int, moments: int, step: int, *, kept: int, products: float, path: str
-    ) -> StageCost:
-        """`kept` are bytes beside the weights that belong to the best of them."""
-        edges, slots = self.n_clusters * (self.n_slots + self.dim), self.n_clusters * self.n_slots
-        learnt = 4 * (self.encoder + rows + edges) + 16 * slots  # labels of edges, and edges by label
-        average = learnt if self.averaged else 0
-        best = learnt + average + kept if self.stopping else 0
-        optimiser, working = 8 * (self.encoder + edges) + moments, step + self.batch_size * self.encoder_working
-        return StageCost(
-            name=self.name,
-            parameters=learnt,
-            optimiser=optimiser,
-            working=max(working + average + best, self.before - learnt - optimiser),
-            flops_per_epoch=6.0 * size.n_documents * self.dim * (self.n_clusters + products),
-            epochs=self.epochs,
-            path=f"{self.name}: {path}",
-        )
 
 
 @final
@@ -293,7 +210,7 @@ class IndexedStages:
         return {"labels": labels, "matches": counts}
 
     def _every_row(self) -> tuple[torch.Tensor, ...]:
-        return torch.arange(len(self.documents), device=self.relevance.indptr.device).split(_AT_ONCE)
+        return torch.arange(len(self.documents), device=self.relevance.indptr.device).split(AT_ONCE)
 
 
 def _without(parameters: Iterator[nn.Parameter], others: Sequence[nn.Parameter]) -> list[nn.Parameter]:

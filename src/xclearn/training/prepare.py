@@ -47,6 +47,11 @@ class Size:
         """Every document has every feature."""
         return self.n_feature_entries == self.n_documents * self.n_features
 
+    @property
+    def data_bytes(self) -> int:
+        """What features and relevance take on a device."""
+        return (4 if self.dense else 8) * self.n_feature_entries + 8 * self.n_relevant + 16 * self.n_documents
+
 
 @final
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ class TextStages:
         costs = [*first, *of_members([ranker], n_members, kept)]
         texts = int(56 * size.n_label_entries * classifier.texts)  # rows, matrix and transposed
         texts *= 2 if self.ranker == "shortlist" else 1  # of labels and clusters
-        data = 8 * (size.n_feature_entries + size.n_relevant) + 16 * size.n_documents + texts + classifier.graph
+        data = size.data_bytes + texts + classifier.graph
         return Plan(device=self.device, data=data, stages=tuple(costs))
 
     def _cost(self, name: str, epochs: int, size: Size, dim: int, scored: int, classifier: ClassifierCost) -> StageCost:
