@@ -33,13 +33,13 @@ MEASURED = {
     | {"algorithm": "eclare", "order": 1, "game": 0.0, "n_documents": 1_000, "ranker": "sampled", "batch_size": 256},
     "exact, decaf": DECAF | {"n_documents": 100, "ranker": "exact", "batch_size": 64},
     "exact, mach": {"algorithm": "mach", "epochs": 1, "n_documents": 1_000, "batch_size": 256, "n_repetitions": 3},
-    "first, elias": ELIAS,
-    "first, elias on paths": ELIAS | {"negatives": "shortlist"},
-    "first, elias against all, adam": ELIAS | {"negatives": "all", "label_optimiser": "adam", "batch_size": 64},
-    "first, elias, averaged, stopping": ELIAS
+    "about, elias": ELIAS,
+    "500 labels, elias on paths": ELIAS | {"negatives": "shortlist"},
+    "all, elias against all, adam": ELIAS | {"negatives": "all", "label_optimiser": "adam", "batch_size": 64},
+    "500 labels, elias, averaged, stopping": ELIAS
     | {"first": {"average_from": 0.0}, "second": {"average_from": 0.0}, "stopping": {"hold_out": 0.05}},
-    "first, elias, three members": ELIAS | {"n_members": 3},
-    "warm, elias, clustered again": ELIAS | {"recluster_after": 1},
+    "about, elias, three members": ELIAS | {"n_members": 3},
+    "about, elias, clustered again": ELIAS | {"recluster_after": 1},
     "sampled, decaf, three members": DECAF
     | {"n_documents": 1_000, "ranker": "sampled", "batch_size": 256, "n_members": 3},
     "both, astec, three members": {

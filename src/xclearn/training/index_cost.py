@@ -63,7 +63,7 @@ class IndexCost:
             working=max(working + average + best, self._made(before) - learnt - optimiser),
             flops_per_epoch=6.0 * self.size.n_documents * self.dim * (self.n_clusters + scored),
             epochs=epochs,
-            path=f"{name}: {path}",
+            path=path,
         )
 
     @property
