@@ -14,6 +14,8 @@ from planted import planted
 from xclearn import config
 from xclearn.algorithms.one_vs_all import OneVsAll
 from xclearn.errors import PlanError
+from xclearn.training.index_cost import IndexCost
+from xclearn.training.indexed_stages import Phase
 from xclearn.training.plan import Plan, StageCost, available_memory, measured_flops, of_members, require_fit
 from xclearn.training.prepare import Size
 
@@ -105,6 +107,20 @@ def test_members_train_beside_what_is_kept_of_those_before():
     first, second, third = of_members([cost(100, 50, 7)], 3, 30 * MIB)
     assert [stage.name for stage in (first, second, third)] == ["train-0", "train-1", "train-2"]
     assert [stage.parameters // MIB for stage in (first, second, third)] == [100, 130, 160]
+
+
+@pytest.mark.parametrize(("beam", "matches"), [(100, 100 * 300_000), (4096, 4096 * 40_000)])
+def test_matching_labels_with_clusters_is_planned(beam, matches):
+    """Of each relevant pair with every cluster explored, but of no more than there are pairs of label and cluster."""
+    size = Size(n_documents=99, n_labels=40_000, n_features=9, n_feature_entries=99, n_relevant=300_000)
+    cost = IndexCost(
+        **{"device": "cpu", "size": size, "batch_size": 16, "dim": 8, "clustered_dim": 8, "encoder": 72},
+        **{"encoder_working": 0, "n_clusters": 4096, "n_edges": 100, "beam": beam, "shortlist": 0, "drawn": 99},
+        **{"label_optimiser": "sgd", "stopping": False},
+    )
+    stage = cost.stage("second", Phase(), 1, "matching")
+    held = stage.parameters + stage.optimiser + stage.working
+    assert 24 * matches < held < 24 * matches + 10 * MIB  # and the network
 
 
 def test_facts_are_plain_numbers():

@@ -8,6 +8,7 @@ from xclearn.data import Dataset
 from xclearn.errors import ConfigError
 from xclearn.inference import evaluate, load
 from xclearn.training.algorithm import Algorithm
+from xclearn.training.prepare import prepare
 
 # Each so short that the model itself ranks badly.
 SHORT = {
@@ -60,6 +61,14 @@ def test_a_tree_brings_scores_nearer_to_the_share_that_is_right(data):
         gaps.append(abs(float(answers.scores.mean()) - relevant_first(data, answers.ids)))
     print(f"gaps {gaps}")
     assert gaps[1] < 0.15 < gaps[0]
+
+
+def test_a_tree_is_told_of_no_document_that_it_learns_on(data):
+    fitted = make("one_vs_all", stopping=HELD_OUT, calibration={}).fit(data, device="cpu", seed=3)
+    learnt_on = prepare(data, fitted.vectoriser, fitted.stopping, 3)
+    counts = fitted.model.servable.steps[-1].calibration.label_counts
+    assert (counts == learnt_on.relevance.toarray().sum(axis=0)).all()
+    assert counts.sum() + learnt_on.held_out.relevance.sum() == data.train.relevance.sum()
 
 
 def test_members_of_an_ensemble_are_ranked_each(data):

@@ -166,11 +166,8 @@ def _require_fit(settings: EncoderSettings, vectoriser: Vectoriser) -> None:
 
 
 def _mismatch(settings: EncoderSettings) -> ConfigError:
-    what, todo = (
-        "the encoder does not read what the vectoriser makes",
-        "Leave `encoder` at auto, or set `vectoriser` too.",
-    )
-    return ConfigError(what, where="encoder", got=kind_of(type(settings)), todo=todo)
+    got, todo = kind_of(type(settings)), "Leave `encoder` at auto, or set `vectoriser` too."
+    return ConfigError("the encoder does not read what the vectoriser makes", where="encoder", got=got, todo=todo)
 
 
 def _require_room(model: Any, text: Pretrained, n_features: int) -> None:

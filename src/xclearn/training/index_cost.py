@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, NamedTuple, final
 
 from xclearn.parts.classifiers import row_width
 from xclearn.parts.pair_products import dense_bytes
@@ -18,6 +18,16 @@ from xclearn.training.prepare import Size
 
 _PATH_BYTES = 120  # of a path that a GPU explores
 Before = Literal["nothing", "clustering", "clustering again", "matching"]
+
+
+class _Classifiers(NamedTuple):
+    """What label classifiers take."""
+
+    rows: int  # values of the label rows
+    moments: int  # bytes of their optimiser
+    step: int  # bytes that a step holds, of encoder and index too
+    scored: float  # labels scored for a document
+    path: str  # in words
 
 
 @final
@@ -77,11 +87,11 @@ class IndexCost:
         if again or before == "clustering":
             vectors = 16 * self.size.n_labels * (self.clustered_dim + again * self.dim)
             return vectors + 4 * self.size.n_features * self.clustered_dim + again * 4 * self._values
-        matches = 24 * self.beam * self.size.n_relevant  # of labels and clusters, at most, in three forms
-        return 4 * self._values + matches if before == "matching" and self.device == "cpu" else 0
+        matches = min(self.beam * self.size.n_relevant, self.n_clusters * self.size.n_labels)  # at most, in three forms
+        return 4 * self._values + 24 * matches if before == "matching" and self.device == "cpu" else 0
 
-    def _on_paths(self, batch: int, n_slots: int) -> tuple[int, int, int, float, str]:
-        """Classifiers on the labels that are found: their values, their moments' and a step's bytes, labels scored."""
+    def _on_paths(self, batch: int, n_slots: int) -> _Classifiers:
+        """On the labels that are found."""
         size, gpu = self.size, self.device == "cuda"
         rows = size.n_labels * (self.dim + 1)
         paths = batch * (self.beam + math.ceil(size.labels_per_document)) * n_slots
@@ -93,10 +103,10 @@ class IndexCost:
         step = dense if gpu else math.ceil(4 * self.dim * (2 * distinct + tokens))
         moments = 8 * rows if self.label_optimiser == "adam" else 0
         path = f"{self.shortlist:,} labels below {self.beam} of {self.n_clusters:,} clusters"
-        return rows, moments, step + 64 * pairs, 4 * pairs / batch, path
+        return _Classifiers(rows, moments, step + 64 * pairs, 4 * pairs / batch, path)
 
-    def _apart(self, batch: int, n_slots: int) -> tuple[int, int, int, float, str]:
-        """The same of classifiers apart from the paths."""
+    def _apart(self, batch: int, n_slots: int) -> _Classifiers:
+        """Apart from the paths."""
         size, gpu, width = self.size, self.device == "cuda", row_width(self.dim)
         relevant = math.ceil(batch * size.labels_per_document)
         scored = min(size.n_labels, self.drawn + relevant) if self.drawn else size.n_labels
@@ -112,4 +122,4 @@ class IndexCost:
         step = max(step, served - 8 * self.encoder) + (2 * rows if gpu else 0)  # and all rows in half the bits
         path = f"about {scored:,} labels a step" if self.drawn else f"all {scored:,} labels"
         moments = ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows
-        return rows, moments, step, scored, f"{path}, apart from the paths"
+        return _Classifiers(rows, moments, step, scored, f"{path}, apart from the paths")
