@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
+from xclearn.errors import DataError
 from xclearn.inference.re_ranking import calibration_features
 from xclearn.parts.calibration import Calibration, calibration_tree
 
@@ -22,7 +23,7 @@ def answers() -> tuple[np.ndarray, ...]:
 @pytest.mark.parametrize("depth", [1, 5])
 def test_the_tree_answers_as_scikit_learn(answers, depth):
     ids, now, before, right = answers
-    counts = np.arange(L) % 5
+    counts = 1 + np.arange(L) % 5
     tree = calibration_tree(Calibration(depth=depth, weight=1.0), ids, now, before, right, counts)
     tree.check(L)
     there = ids >= 0
@@ -36,7 +37,7 @@ def test_the_tree_answers_as_scikit_learn(answers, depth):
 def test_answers_that_are_all_right_or_all_wrong_make_a_leaf(answers, all_right):
     ids, now, before, _ = answers
     right = np.full(ids.shape, all_right)
-    tree = calibration_tree(Calibration(weight=1.0), ids, now, before, right, np.zeros(L))
+    tree = calibration_tree(Calibration(weight=1.0), ids, now, before, right, np.ones(L))
     tree.check(L)
     assert (tree(ids, now, before) == float(all_right)).all()
 
@@ -47,7 +48,7 @@ def test_the_weight_is_what_ranks_other_documents_better(useful, weights):
     random = np.random.default_rng(0)
     ids, now = np.stack([random.permutation(L)[:M] for _ in range(N)]), random.random((N, M))
     right = random.random((N, M)) < np.where(ids % 2 == 0, 0.9, 0.1) if useful else now > np.sort(now, axis=1)[:, -3:-2]
-    tree = calibration_tree(Calibration(depth=1), ids, now, now, right, np.arange(L) % 2)
+    tree = calibration_tree(Calibration(depth=1), ids, now, now, right, 1 + np.arange(L) % 2)
     assert tree.weight in weights
 
 
@@ -66,11 +67,31 @@ def test_a_weight_that_is_ahead_by_chance_is_not_taken():
 def test_missing_labels_do_not_disturb_the_choice(answers):
     ids, now, before, right = answers
     missing = tuple(np.where(ids < 0, -np.inf, scores) for scores in (now, before))
-    trees = [calibration_tree(Calibration(), ids, *scores, right, np.zeros(L)) for scores in ((now, before), missing)]
+    trees = [calibration_tree(Calibration(), ids, *scores, right, np.ones(L)) for scores in ((now, before), missing)]
     assert trees[0].weight == trees[1].weight
     assert (trees[0].chances == trees[1].chances).all()
 
 
+def test_a_label_that_was_not_trained_teaches_nothing():
+    """That such labels are always right is due to the documents asked about."""
+    random = np.random.default_rng(0)
+    counts = np.repeat([0, 1, 9], [10, 20, 20])
+    ids = np.array([random.permutation(50)[:20] for _ in range(200)])
+    scores = random.random(ids.shape).astype(np.float32)
+    right = (counts[ids] == 0) | (random.random(ids.shape) < 0.1)
+    tree = calibration_tree(Calibration(weight=1.0), ids, scores, scores, right, counts)
+    untrained, rare = (tree(np.full((1, 9), label), *[np.linspace(0, 1, 9)[None]] * 2) for label in (0, 10))
+    print(untrained, rare)
+    assert (untrained == rare).all()
+    assert rare.mean() < 0.3
+    assert calibration_tree(Calibration(), ids, scores, scores, right, counts).weight == 0
+
+
+def test_labels_of_which_none_was_trained_are_refused(answers):
+    with pytest.raises(DataError, match=r"no label found .* got 'none with a training document'\. Leave"):
+        calibration_tree(Calibration(), *answers, np.zeros(L))
+
+
 def test_few_documents_get_the_usual_weight(answers):
     few = tuple(part[:1] for part in answers)
-    assert calibration_tree(Calibration(), *few, np.zeros(L)).weight == 0.3
+    assert calibration_tree(Calibration(), *few, np.ones(L)).weight == 0.3

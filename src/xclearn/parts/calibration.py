@@ -11,6 +11,7 @@ from typing import final
 import numpy as np
 
 from xclearn.config import Count, Share
+from xclearn.errors import DataError
 from xclearn.inference.re_ranking import CalibrationTree, calibration_features
 
 _WEIGHTS, _USUAL_WEIGHT = (0.0, 0.03, 0.1, 0.3, 0.6, 1.0), 0.3  # to choose from, and where there are too few documents
@@ -35,7 +36,16 @@ def calibration_tree(
     relevant: np.ndarray,
     label_counts: np.ndarray,
 ) -> CalibrationTree:
-    """From labels (n, m), −1 where there are fewer, their scores now and before, and whether each is right."""
+    """From labels (n, m), −1 where there are fewer, their scores now and before, and whether each is right.
+
+    `label_counts` (L,) are of documents that the model was trained on. A label without any is left out: that it is
+    known at all may be due to the documents asked about, for which it is then right.
+    """
+    ids = np.where(label_counts[np.maximum(ids, 0)] > 0, ids, -1)
+    if not (ids >= 0).any():
+        got, todo = "none with a training document", "Leave calibration out, or train longer."
+        raise DataError("no label found on the hold-out can teach a calibration", got=got, todo=todo)
+    relevant = relevant & (ids >= 0)
     now, before = (np.where(ids < 0, 0, scores) for scores in (now, before))
     answers, counts = (ids, now, before, relevant), label_counts.astype(np.float32)
     weight = settings.weight if settings.weight is not None else _best_weight(settings.depth, answers, counts)
