@@ -67,7 +67,8 @@ def _steps(*names: str) -> tuple[After, ...]:
 
 TABLES: list[Row] = [
     ("2", "one_vs_all", _steps("OvA")),
-    ("2", "elias", _steps("ELIAS-1")),
+    ("2", "elias", _steps("ELIAS-1", "ELIAS-1 + ranker")),
+    ("2", "elias n_members=3", _steps("ELIAS", "ELIAS + ranker")),
     ("3", "elias training=partition", _steps("stage 1")),
     ("3", f"elias {_HOLD_OUT}", _steps("+ stage 2", "+ sparse ranker", "+ calibration")),
     ("3", f"elias {_HOLD_OUT} n_members=3", _steps("3 members", "3 members + ranker", "3 members + calibration")),
