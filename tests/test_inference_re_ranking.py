@@ -7,9 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from xclearn.errors import ModelError
-from xclearn.inference.re_ranking import CalibrationTree, ReRanking, SparseRanker, TokenBag, bag_encoder
-from xclearn.inference.sparse import SparseFeatures
-from xclearn.text import Sequences, Words, vectoriser_for
+from xclearn.inference.re_ranking import CalibrationTree, ReRanking, SparseRanker
 
 N, V, D, L = 7, 30, 4, 12
 DIMS = {"bag": V, "vector": D}
@@ -88,20 +86,6 @@ def test_a_step_multiplies_then_calibrates_and_leaves_what_is_missing(vectors, w
     np.testing.assert_allclose(calibrated[there], expected[there], rtol=1e-6)
     assert np.isneginf(ranked[~there]).all()
     assert np.isneginf(calibrated[~there]).all()
-
-
-def test_a_bag_of_sequences_counts_tokens_by_their_rarity():
-    texts = ["red red fish", "red bird", "red"]
-    vectoriser = vectoriser_for(texts, Sequences(max_length=4), None)
-    ids = vectoriser.transform(texts)
-    bag = bag_encoder(vectoriser, ids)
-    assert isinstance(bag, TokenBag)
-    found = bag.encode(ids).toarray()
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-6)
-    red, fish = (int(vectoriser.transform([word])[0, 0]) for word in ("red", "fish"))
-    assert found[0, red] / found[0, fish] == pytest.approx(2 * (np.log(4 / 4) + 1) / (np.log(4 / 2) + 1))
-    bags = vectoriser_for(texts, Words(), None)
-    assert isinstance(bag_encoder(bags, bags.transform(texts)), SparseFeatures)
 
 
 DAMAGES = {

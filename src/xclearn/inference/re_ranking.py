@@ -14,52 +14,9 @@ import scipy.sparse as sp
 
 from xclearn.errors import ModelError
 from xclearn.inference.checks import expect, expect_below, expect_starts
-from xclearn.inference.components import Encoder, Step, component
+from xclearn.inference.components import Step, component
 from xclearn.inference.shortlists import unit
-from xclearn.inference.sparse import SparseFeatures, unit_rows
 from xclearn.kernels.linear import SparseWeights, listed_logits
-from xclearn.text import Vectoriser
-
-
-@final
-@component("token_bag.v1")
-@dataclass(frozen=True)
-class TokenBag(Encoder):
-    """Token ids of a text (n, T), −1 where there are fewer → a bag of unit length in which rare tokens weigh more."""
-
-    idf: np.ndarray  # (V,) float32 the weight of each token
-
-    @property
-    def dim(self) -> int:  # type: ignore[override]
-        return len(self.idf)
-
-    @property
-    def n_features(self) -> int:  # type: ignore[override]
-        return len(self.idf)
-
-    def encode(self, features: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
-        return unit_rows(_counts(np.asarray(features), self.dim).multiply(self.idf).tocsr())
-
-    def check(self) -> None:
-        if self.idf.ndim != 1 or not self.idf.size or not np.isfinite(self.idf).all():
-            raise ModelError("token_bag.idf is no weight for each token", got=self.idf.shape)
-
-
-def _counts(ids: np.ndarray, n_features: int) -> sp.csr_matrix:
-    """How often each token is in each document (n, V)."""
-    there = ids >= 0
-    owner = np.nonzero(there)[0]
-    ones = np.ones(len(owner), dtype=np.float32)
-    return sp.csr_matrix((ones, (owner, ids[there])), shape=(len(ids), n_features))
-
-
-def bag_encoder(vectoriser: Vectoriser, features: sp.csr_matrix | np.ndarray) -> Encoder:
-    """What makes sparse unit rows of a vectoriser's features; the weights of tokens are learnt from these."""
-    if sp.issparse(features) or np.asarray(features).dtype.kind == "f":
-        return SparseFeatures(vectoriser.n_features, True)
-    counts = _counts(np.asarray(features), vectoriser.n_features)
-    documents = np.bincount(counts.indices, minlength=counts.shape[1])
-    return TokenBag(np.log((1 + len(features)) / (1 + documents)).astype(np.float32) + 1)
 
 
 @final

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from xclearn.config import Count, Rate, Share, Weight
-from xclearn.inference.re_ranking import bag_encoder
+from xclearn.inference.token_bag import bag_encoder
 from xclearn.parts.averaging import WeightAverage
 from xclearn.parts.classifiers import RowClassifier
 from xclearn.parts.encoders import random_table

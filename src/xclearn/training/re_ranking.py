@@ -17,9 +17,10 @@ from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, PlanError
 from xclearn.inference.device import on_device
 from xclearn.inference.native import NativePredictor, native_predictor
-from xclearn.inference.re_ranking import CalibrationTree, ReRanking, SparseRanker, bag_encoder, ranker_features
+from xclearn.inference.re_ranking import CalibrationTree, ReRanking, SparseRanker, ranker_features
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.sparse import SparseFeatures
+from xclearn.inference.token_bag import bag_encoder
 from xclearn.metrics.ranking import hits
 from xclearn.parts.calibration import Calibration, calibration_tree
 from xclearn.parts.linear import Solver, matrix_of
@@ -65,7 +66,7 @@ def _member(
     step, base = ReRanking(min(servable.n_labels, (ranking or SparseRanking()).depth), None, None), servable
     if ranking is not None:
         shortlist = _best(base, data.features, step.depth, run).ids
-        bag = bag_encoder(data.vectoriser, data.features)
+        bag = bag_encoder(data.vectoriser, data.features, pairs=ranking.pairs)
         servable = dataclasses.replace(servable, encoders={**servable.encoders, _BAG: bag})
         step = dataclasses.replace(step, ranker=_ranker(servable, shortlist, data, run, f"ranker-{number}", ranking))
     if calibration is not None:

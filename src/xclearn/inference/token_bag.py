@@ -1,0 +1,94 @@
+"""A bag of tokens, and of pairs of neighbours, of texts that a model reads in order.
+
+Knows nothing about vocabularies of text: tokens are numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import scipy.sparse as sp
+
+from xclearn.errors import ModelError
+from xclearn.inference.checks import expect
+from xclearn.inference.components import Encoder, component
+from xclearn.inference.sparse import SparseFeatures, unit_rows
+from xclearn.text import Vectoriser
+
+_FEWEST = 2  # texts that a pair must stand in
+
+
+@final
+@component("token_bag.v2")
+@dataclass(frozen=True)
+class TokenBag(Encoder):
+    """Token ids of a text (n, T), −1 where there are fewer → a bag of unit length in which rare ones weigh more.
+
+    Columns are the V tokens, then the P pairs of neighbours; a pair's number is V · first + second.
+    """
+
+    idf: np.ndarray  # (V + P,) float32 the weight of each token and pair
+    pairs: np.ndarray  # (P,) int64 the numbers of the pairs that count, ascending
+
+    @property
+    def dim(self) -> int:  # type: ignore[override]
+        return len(self.idf)
+
+    @property
+    def n_features(self) -> int:  # type: ignore[override]
+        return len(self.idf) - len(self.pairs)
+
+    def encode(self, features: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
+        counts = _counts(np.asarray(features), self.n_features, self.pairs)
+        return unit_rows(counts.multiply(self.idf).tocsr())
+
+    def check(self) -> None:
+        if self.idf.ndim != 1 or self.pairs.ndim != 1 or self.n_features < 1 or not np.isfinite(self.idf).all():
+            got = self.idf.shape, self.pairs.shape
+            raise ModelError("token_bag.idf is no weight for each token and pair", got=got)
+        expect(self.pairs, np.int64, len(self.pairs), "token_bag.pairs")
+        if (np.diff(self.pairs) <= 0).any() or not ((self.pairs >= 0) & (self.pairs < self.n_features**2)).all():
+            allowed = f"ascending numbers below {self.n_features**2}"
+            raise ModelError("token_bag.pairs are no pairs of its tokens", got=self.pairs[:3], allowed=allowed)
+
+
+def bag_encoder(vectoriser: Vectoriser, features: sp.csr_matrix | np.ndarray, *, pairs: bool = False) -> Encoder:
+    """What makes sparse unit rows of a vectoriser's features; the weights of tokens are learnt from these.
+
+    With `pairs` neighbours in at least two texts count too, where the vectoriser keeps the order of tokens.
+    """
+    if sp.issparse(features) or np.asarray(features).dtype.kind == "f":
+        return SparseFeatures(vectoriser.n_features, True)
+    ids = np.asarray(features)
+    known = _common_pairs(ids, vectoriser.n_features) if pairs else np.empty(0, dtype=np.int64)
+    counts = _counts(ids, vectoriser.n_features, known)
+    documents = np.bincount(counts.indices, minlength=counts.shape[1])
+    return TokenBag(np.log((1 + len(ids)) / (1 + documents)).astype(np.float32) + 1, known)
+
+
+def _counts(ids: np.ndarray, n_tokens: int, pairs: np.ndarray) -> sp.csr_matrix:
+    """How often each token and pair is in each document (n, V + P)."""
+    numbers = _pairs(ids, n_tokens)
+    place = np.searchsorted(pairs, numbers)
+    known = np.searchsorted(pairs, numbers, side="right") > place
+    columns = np.concatenate([ids, np.where(known, n_tokens + place, -1)], axis=1)  # (n, T + T − 1)
+    owner, there = np.nonzero(columns >= 0)
+    ones = np.ones(len(owner), dtype=np.float32)
+    return sp.csr_matrix((ones, (owner, columns[owner, there])), shape=(len(ids), n_tokens + len(pairs)))
+
+
+def _pairs(ids: np.ndarray, n_tokens: int) -> np.ndarray:
+    """The number of each pair of neighbours (n, T − 1), −1 where there is none."""
+    first, second = ids[:, :-1].astype(np.int64), ids[:, 1:].astype(np.int64)
+    return np.where((first >= 0) & (second >= 0), first * n_tokens + second, -1)
+
+
+def _common_pairs(ids: np.ndarray, n_tokens: int) -> np.ndarray:
+    """The numbers of pairs that stand in enough texts, ascending (P,)."""
+    numbers = np.sort(_pairs(ids, n_tokens), axis=1)
+    again = np.zeros(numbers.shape, dtype=bool)
+    again[:, 1:] = numbers[:, 1:] == numbers[:, :-1]
+    found, texts = np.unique(numbers[(numbers >= 0) & ~again], return_counts=True)
+    return found[texts >= _FEWEST]
