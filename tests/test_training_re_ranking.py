@@ -1,14 +1,22 @@
 """Any algorithm's best labels ranked anew and calibrated."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
+import scipy.sparse as sp
+import torch
 from planted import planted, relevant_first
 
 from xclearn import algorithms, config
-from xclearn.data import Dataset
+from xclearn.data import Dataset, LabelSet, Split
 from xclearn.errors import ConfigError
 from xclearn.inference import evaluate, load
 from xclearn.training.algorithm import Algorithm
+from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.prepare import prepare
+from xclearn.training.re_ranking import _of_one_weight
+from xclearn.training.run import Run
 
 # Each so short that the model itself ranks badly.
 SHORT = {
@@ -76,6 +84,32 @@ def test_members_of_an_ensemble_are_ranked_each(data):
     first, second = (member.steps[0].ranker for member in fitted.model.servable.members)
     assert first.weights.tobytes() != second.weights.tobytes()
     assert evaluate(fitted, data).values["P@1"] > 70
+
+
+def test_members_are_calibrated_with_the_least_weight_of_any(data):
+    """Chances of one member beside the scores of another would be averaged."""
+    fitted = make("elias", stopping=HELD_OUT, calibration={}).fit(data, device="cpu")
+    (step,) = fitted.model.servable.steps
+    steps = [replace(step, calibration=replace(step.calibration, weight=weight)) for weight in (0.6, 0.1, 0.3)]
+    run = Run(torch.device("cpu"), 0, Checkpoint(None), lambda _: None)
+    assert [found.calibration.weight for found in _of_one_weight(steps, run)] == [0.1] * 3
+    assert run.noted == {"calibration_weight": 0.1}
+
+
+def test_pairs_of_tokens_tell_texts_of_the_same_words_apart():
+    """A text is three words in one of two orders, and its label says in which: a bag of tokens cannot know."""
+    texts = ["red fish eats"] * 20 + ["eats fish red"] * 20
+    relevance = sp.csr_matrix(np.repeat(np.eye(2, dtype=np.float32), 20, axis=0))
+    data = Dataset("orders", Split(texts, relevance), LabelSet(["forwards", "backwards"]))
+    right = {}
+    for pairs in (False, True):
+        settings = {"vectoriser": {"kind": "sequences", "max_length": 4}, "n_clusters": 1}
+        fitted = make("elias", **settings, sparse_ranker={"depth": 2, "pairs": pairs}).fit(data, device="cpu")
+        served = fitted.model.servable
+        bags = served.encoders["bag"].encode(served.vectoriser.transform([texts[0], texts[-1]]))
+        shares = served.steps[0].ranker({"bag": bags}, np.array([[0, 1], [0, 1]]))  # (2, 2)
+        right[pairs] = shares.diagonal().min() > np.fliplr(shares).diagonal().max()
+    assert right == {False: False, True: True}
 
 
 def test_a_resumed_run_ranks_the_same(data, tmp_path):

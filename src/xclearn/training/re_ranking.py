@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -49,20 +50,35 @@ def re_ranked(
     """The servable, or each member of an ensemble, followed by a re-ranking; itself where none is asked for."""
     if ranking is None and calibration is None:
         return servable
-    if isinstance(servable, Ensemble):
-        members = enumerate(servable.members)
-        return Ensemble([_member(each, data, run, i, ranking, calibration) for i, each in members])
-    return _member(servable, data, run, 0, ranking, calibration)
+    members = servable.members if isinstance(servable, Ensemble) else [servable]
+    found = [_step(each, data, run, i, ranking, calibration) for i, each in enumerate(members)]
+    steps = _of_one_weight([step for _, step in found], run)
+    followed = [
+        dataclasses.replace(each, steps=[*each.steps, step]) for (each, _), step in zip(found, steps, strict=True)
+    ]
+    return Ensemble(followed) if isinstance(servable, Ensemble) else followed[0]
 
 
-def _member(
+def _of_one_weight(steps: Sequence[ReRanking], run: Run) -> Sequence[ReRanking]:
+    """Each calibrated with the least weight that one got: members are averaged, and chances are no scores."""
+    trees = [step.calibration for step in steps if step.calibration is not None]
+    if not trees:
+        return steps
+    weight = min(tree.weight for tree in trees)
+    run.note(calibration_weight=weight)
+    alike = [dataclasses.replace(tree, weight=weight) for tree in trees]
+    return [dataclasses.replace(step, calibration=tree) for step, tree in zip(steps, alike, strict=True)]
+
+
+def _step(
     servable: Servable,
     data: Prepared,
     run: Run,
     number: int,
     ranking: SparseRanking | None,
     calibration: Calibration | None,
-) -> Servable:
+) -> tuple[Servable, ReRanking]:
+    """The step that is to follow a member, and the member with the encoder that the step reads."""
     step, base = ReRanking(min(servable.n_labels, (ranking or SparseRanking()).depth), None, None), servable
     if ranking is not None:
         shortlist = _best(base, data.features, step.depth, run).ids
@@ -73,9 +89,8 @@ def _member(
         assert data.held_out is not None
         before = _best(base, data.held_out_features, step.depth, run, data.held_out.filter_pairs)
         tree = _tree(servable, step, before, data, calibration)
-        run.note(**{f"calibration_weight_{number}": tree.weight})
         step = dataclasses.replace(step, calibration=tree)
-    return dataclasses.replace(servable, steps=[*servable.steps, step])
+    return servable, step
 
 
 def _best(servable: Servable, features: Features, k: int, run: Run, exclude: np.ndarray = NO_PAIRS) -> TopK:
