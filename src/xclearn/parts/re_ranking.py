@@ -28,7 +28,7 @@ class SparseRanking:
     """
 
     depth: Count = 100  # best labels of a document that are ranked
-    pairs: bool = True  # whether the bag counts pairs of neighbouring tokens too, if the model reads texts in order
+    pairs: bool = True  # whether pairs of neighbouring tokens count too, if they come in order
     vector: bool = False  # whether they read the model's vector too, as those of the authors
     cost: Rate = 1.0  # of the loss against short weights
     passes: Count = 20  # of the solver over its examples at most
