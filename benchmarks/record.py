@@ -38,12 +38,13 @@ def commit() -> str:
 
 
 def machine() -> str:
-    """The accelerator if there is one, else the processor and its cores."""
+    """The accelerator if there is one, else the processor, its cores and how many of them torch may use."""
     import torch
 
     if torch.cuda.is_available():
         return f"{torch.cuda.get_device_name()} torch {torch.__version__}"
-    return f"{os.cpu_count()} cores {platform.machine()} torch {torch.__version__}"
+    threads = torch.get_num_threads()
+    return f"{os.cpu_count()} cores {platform.machine()} {threads} threads torch {torch.__version__}"
 
 
 def command() -> str:

@@ -1,4 +1,4 @@
-"""Sparse rankers, calibration trees and token bags against plain computations, and what a hostile file gets."""
+"""Sparse rankers and calibration trees against plain computations, and what a hostile file gets."""
 
 import dataclasses
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from xclearn.errors import ModelError
+from xclearn.inference import token_bag
+from xclearn.inference.components import COMPONENTS
 from xclearn.inference.sparse import SparseFeatures
 from xclearn.inference.token_bag import TokenBag, bag_encoder
 from xclearn.text import Sequences, Words, vectoriser_for
@@ -75,6 +77,23 @@ def test_a_text_of_pairs_never_seen_has_its_tokens_alone():
     assert np.flatnonzero(bag.encode(np.array([[1, 0]], dtype=np.int32)).toarray()).tolist() == [0, 1]
 
 
+def test_texts_are_counted_in_blocks_as_at_once(monkeypatch):
+    ids = np.random.default_rng(0).integers(-1, V, (50, 6), dtype=np.int32)
+    whole = bag_encoder(Tokens(), ids, pairs=True)
+    monkeypatch.setattr(token_bag, "_AT_ONCE", 7)
+    blocks = bag_encoder(Tokens(), ids, pairs=True)
+    assert (blocks.pairs == whole.pairs).all()
+    assert (blocks.idf == whole.idf).all()
+    assert (blocks.encode(ids) != whole.encode(ids)).nnz == 0
+    assert whole.encode(ids[:0]).shape == (0, whole.dim)
+
+
+def test_a_file_from_before_pairs_is_read():
+    bag = COMPONENTS["token_bag.v1"](idf=np.ones(V, np.float32))
+    bag.check()
+    assert bag.encode(np.array([[0, 1]], np.int32)).shape == (1, V)
+
+
 GOOD = {"idf": np.ones(V + 2, np.float32), "pairs": np.array([1, 7])}
 
 
@@ -88,6 +107,7 @@ GOOD = {"idf": np.ones(V + 2, np.float32), "pairs": np.array([1, 7])}
         {"pairs": np.array([1, 7], np.int32)},
         {"pairs": np.array([[1, 7]])},
         {"idf": np.ones(2, np.float32)},
+        {"idf": np.ones(V + 2)},
         {"idf": np.full(V + 2, np.nan, np.float32)},
     ],
     ids=str,

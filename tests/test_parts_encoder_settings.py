@@ -19,6 +19,7 @@ from xclearn.parts.encoder_settings import (
     encoder_dim,
     encoder_for,
     encoder_parameters,
+    encoder_products,
     make_encoder,
 )
 from xclearn.parts.encoders import DocumentEncoder
@@ -72,6 +73,13 @@ def test_a_transformer_has_its_own_width_and_its_size_is_in_its_file(pretrained)
     assert encoder.dim == encoder_dim(pretrained, OUT) == DIM
     counted = sum(value.numel() for value in encoder.parameters())
     assert encoder_parameters(Transformer(), pretrained, 10, OUT) == (0, counted)
+
+
+def test_each_weight_of_a_transformers_layers_is_multiplied_once_a_token(pretrained):
+    layers = made(Transformer(), pretrained).model.encoder.modules()
+    weights = sum(each.weight.numel() for each in layers if isinstance(each, torch.nn.Linear))
+    assert encoder_products(pretrained) == weights * pretrained.max_length > 0
+    assert encoder_products(Words()) == 0
 
 
 def test_texts_longer_than_the_transformer_reads_are_refused(pretrained):

@@ -115,8 +115,8 @@ def test_matching_labels_with_clusters_is_planned(beam, matches):
     size = Size(n_documents=99, n_labels=40_000, n_features=9, n_feature_entries=99, n_relevant=300_000)
     cost = IndexCost(
         **{"device": "cpu", "size": size, "batch_size": 16, "dim": 8, "clustered_dim": 8, "encoder": 72},
-        **{"encoder_working": 0, "n_clusters": 4096, "n_edges": 100, "beam": beam, "shortlist": 0, "drawn": 99},
-        **{"label_optimiser": "sgd", "stopping": False},
+        **{"encoder_working": 0, "encoder_products": 0, "n_clusters": 4096, "n_edges": 100, "beam": beam},
+        **{"shortlist": 0, "drawn": 99, "label_optimiser": "sgd", "stopping": False},
     )
     stage = cost.stage("second", Phase(), 1, "matching")
     held = stage.parameters + stage.optimiser + stage.working

@@ -1,5 +1,6 @@
 """Any algorithm's best labels ranked anew and calibrated."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -94,6 +95,16 @@ def test_members_are_calibrated_with_the_least_weight_of_any(data):
     run = Run(torch.device("cpu"), 0, Checkpoint(None), lambda _: None)
     assert [found.calibration.weight for found in _of_one_weight(steps, run)] == [0.1] * 3
     assert run.noted == {"calibration_weight": 0.1}
+
+
+def test_an_ensemble_has_one_bag_and_one_weight_of_its_calibrations(data, tmp_path):
+    fitted = make("elias", n_members=2, stopping=HELD_OUT, calibration={}, **RANKED).fit(data, device="cpu")
+    first, second = fitted.model.servable.members
+    assert first.encoders["bag"] is second.encoders["bag"]
+    weights = [member.steps[-1].calibration.weight for member in (first, second)]
+    fitted.save(tmp_path / "model")
+    noted = json.loads((tmp_path / "model" / "model.json").read_text())["about"]["training"]["calibration_weight"]
+    assert weights == [noted, noted]
 
 
 def test_pairs_of_tokens_tell_texts_of_the_same_words_apart():

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -136,20 +135,19 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> It
     facts: dict[str, Any] = {"data": data.name, "split": arguments.split, "table": table}
     facts |= {"settings": " ".join([name, *settings]), "seed": seed}
     prepared = prepare(data, algorithm.vectoriser, algorithm.stopping, seed)
-    with tempfile.TemporaryDirectory() as folder:  # so that the ranker is solved once
-        run = Run(pick_device(arguments.device), seed, Checkpoint(Path(folder)), lambda _: None)
-        for said, ranking, calibration in after:
-            forget_peak()
-            started = time.perf_counter()
-            servable = re_ranked(algorithm.model.servable, prepared, run, ranking, calibration)
-            model = Trained(dataclasses.replace(algorithm.model, servable=servable))
-            times = {"train_s": round(trained + time.perf_counter() - started, 1), "peak_mib": max(peak, peak_mib())}
-            times["epoch_s"] = round(sum(epochs) / max(1, len(epochs)), 2)
-            found = evaluate(model, data, device="auto")
-            figures = {key: round(value, 3) for key, value in found.values.items()}
-            record("elias", facts | {"row": said} | times | figures, Path(arguments.folder))
-            record("elias_analyses", facts | {"row": said} | analyses(model, found, data), Path(arguments.folder))
-            yield said, figures
+    run = Run(pick_device(arguments.device), seed, Checkpoint(None), lambda _: None)
+    for said, ranking, calibration in after:
+        forget_peak()
+        started = time.perf_counter()
+        servable = re_ranked(algorithm.model.servable, prepared, run, ranking, calibration)
+        model = Trained(dataclasses.replace(algorithm.model, servable=servable))
+        times = {"train_s": round(trained + time.perf_counter() - started, 1), "peak_mib": max(peak, peak_mib())}
+        times["epoch_s"] = round(sum(epochs) / max(1, len(epochs)), 2)
+        found = evaluate(model, data, device="auto")
+        figures = {key: round(value, 3) for key, value in found.values.items()}
+        record("elias", facts | {"row": said} | times | figures, Path(arguments.folder))
+        record("elias_analyses", facts | {"row": said} | analyses(model, found, data), Path(arguments.folder))
+        yield said, figures
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,8 @@ transformer is asked for; label rows start at zero with a prior instead of unifo
 `reduction = "mean"`; every parent of a relevant label is explored unless `most_clusters` is set, and relevant labels
 that a path leads to are never cut from the shortlist; the cluster that a label is matched with most keeps an edge to
 it; one re-clustering only if `recluster_after`; label texts can count in the clustering (`cluster_text`); the ranker
-reads no vectors unless `sparse_ranker.vector`, and the calibration's weight is chosen on the hold-out.
+reads no vectors unless `sparse_ranker.vector`, but pairs of tokens where these come in order; the calibration's weight
+is chosen on the hold-out.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from xclearn.parts.encoder_settings import (
     encoder_dim,
     encoder_for,
     encoder_parameters,
+    encoder_products,
     encoder_working,
     make_encoder,
     usual_dim,
@@ -156,6 +158,7 @@ class Elias(Algorithm):
             clustered_dim=(1 + self.cluster_text) * number(self.embedding_dim),
             encoder=sum(encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim)),
             encoder_working=encoder_working(self.encoder, self.vectoriser),
+            encoder_products=encoder_products(self.vectoriser),
             n_clusters=number(self.n_clusters),
             n_edges=number(self.edges_per_cluster),
             beam=number(self.beam),

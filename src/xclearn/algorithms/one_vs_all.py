@@ -34,6 +34,7 @@ from xclearn.parts.encoder_settings import (
     encoder_dim,
     encoder_for,
     encoder_parameters,
+    encoder_products,
     encoder_working,
     make_encoder,
 )
@@ -98,7 +99,7 @@ class OneVsAll(Algorithm):
             parameters=learnt + (2 * rows if gpu else 0),
             optimiser=8 * table + state,
             working=max(training, served - 8 * table),
-            flops_per_epoch=6.0 * size.n_documents * scored * row_width(dim),
+            flops_per_epoch=6.0 * size.n_documents * (scored * row_width(dim) + encoder_products(self.vectoriser)),
             epochs=number(self.epochs),
             path=f"exact: all {size.n_labels:,} labels" if exact else f"sampled: about {scored:,} labels a step",
         )

@@ -5,7 +5,7 @@ Knows nothing about vocabularies of text: tokens are numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -13,11 +13,13 @@ import scipy.sparse as sp
 
 from xclearn.errors import ModelError
 from xclearn.inference.checks import expect
-from xclearn.inference.components import Encoder, component
+from xclearn.inference.components import COMPONENTS, Encoder, component
 from xclearn.inference.sparse import SparseFeatures, unit_rows
 from xclearn.text import Vectoriser
 
 _FEWEST = 2  # texts that a pair must stand in
+_AT_ONCE = 8192  # texts whose pairs are held at once
+_NO_PAIRS = np.empty(0, dtype=np.int64)
 
 
 @final
@@ -30,7 +32,7 @@ class TokenBag(Encoder):
     """
 
     idf: np.ndarray  # (V + P,) float32 the weight of each token and pair
-    pairs: np.ndarray  # (P,) int64 the numbers of the pairs that count, ascending
+    pairs: np.ndarray = field(default_factory=lambda: _NO_PAIRS)  # (P,) int64 numbers of those that count, ascending
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -45,13 +47,16 @@ class TokenBag(Encoder):
         return unit_rows(counts.multiply(self.idf).tocsr())
 
     def check(self) -> None:
-        if self.idf.ndim != 1 or self.pairs.ndim != 1 or self.n_features < 1 or not np.isfinite(self.idf).all():
-            got = self.idf.shape, self.pairs.shape
-            raise ModelError("token_bag.idf is no weight for each token and pair", got=got)
-        expect(self.pairs, np.int64, len(self.pairs), "token_bag.pairs")
+        expect(self.pairs, np.int64, self.pairs.size, "token_bag.pairs")
+        expect(self.idf, np.float32, self.idf.size, "token_bag.idf")
+        if self.n_features < 1 or not np.isfinite(self.idf).all():
+            raise ModelError("token_bag.idf is no weight for each token and pair", got=(self.dim, len(self.pairs)))
         if (np.diff(self.pairs) <= 0).any() or not ((self.pairs >= 0) & (self.pairs < self.n_features**2)).all():
             allowed = f"ascending numbers below {self.n_features**2}"
             raise ModelError("token_bag.pairs are no pairs of its tokens", got=self.pairs[:3], allowed=allowed)
+
+
+COMPONENTS["token_bag.v1"] = TokenBag  # had no pairs
 
 
 def bag_encoder(vectoriser: Vectoriser, features: sp.csr_matrix | np.ndarray, *, pairs: bool = False) -> Encoder:
@@ -62,7 +67,7 @@ def bag_encoder(vectoriser: Vectoriser, features: sp.csr_matrix | np.ndarray, *,
     if sp.issparse(features) or np.asarray(features).dtype.kind == "f":
         return SparseFeatures(vectoriser.n_features, True)
     ids = np.asarray(features)
-    known = _common_pairs(ids, vectoriser.n_features) if pairs else np.empty(0, dtype=np.int64)
+    known = _common_pairs(ids, vectoriser.n_features) if pairs else _NO_PAIRS
     counts = _counts(ids, vectoriser.n_features, known)
     documents = np.bincount(counts.indices, minlength=counts.shape[1])
     return TokenBag(np.log((1 + len(ids)) / (1 + documents)).astype(np.float32) + 1, known)
@@ -70,10 +75,17 @@ def bag_encoder(vectoriser: Vectoriser, features: sp.csr_matrix | np.ndarray, *,
 
 def _counts(ids: np.ndarray, n_tokens: int, pairs: np.ndarray) -> sp.csr_matrix:
     """How often each token and pair is in each document (n, V + P)."""
-    numbers = _pairs(ids, n_tokens)
-    place = np.searchsorted(pairs, numbers)
-    known = np.searchsorted(pairs, numbers, side="right") > place
-    columns = np.concatenate([ids, np.where(known, n_tokens + place, -1)], axis=1)  # (n, T + T − 1)
+    blocks = [_counted(ids[start : start + _AT_ONCE], n_tokens, pairs) for start in range(0, len(ids), _AT_ONCE)]
+    return sp.vstack(blocks, format="csr") if blocks else sp.csr_matrix((0, n_tokens + len(pairs)), dtype=np.float32)
+
+
+def _counted(ids: np.ndarray, n_tokens: int, pairs: np.ndarray) -> sp.csr_matrix:
+    columns = ids
+    if len(pairs):
+        numbers = _pairs(ids, n_tokens)
+        place = np.searchsorted(pairs, numbers)
+        known = np.searchsorted(pairs, numbers, side="right") > place
+        columns = np.concatenate([ids, np.where(known, n_tokens + place, -1)], axis=1)  # (n, T + T − 1)
     owner, there = np.nonzero(columns >= 0)
     ones = np.ones(len(owner), dtype=np.float32)
     return sp.csr_matrix((ones, (owner, columns[owner, there])), shape=(len(ids), n_tokens + len(pairs)))
@@ -87,8 +99,15 @@ def _pairs(ids: np.ndarray, n_tokens: int) -> np.ndarray:
 
 def _common_pairs(ids: np.ndarray, n_tokens: int) -> np.ndarray:
     """The numbers of pairs that stand in enough texts, ascending (P,)."""
+    blocks = (_pairs_of_texts(ids[start : start + _AT_ONCE], n_tokens) for start in range(0, len(ids), _AT_ONCE))
+    found, texts = (np.concatenate(parts) for parts in zip((_NO_PAIRS, _NO_PAIRS), *blocks, strict=True))
+    pairs, place = np.unique(found, return_inverse=True)
+    return pairs[np.bincount(place, texts, minlength=len(pairs)) >= _FEWEST]
+
+
+def _pairs_of_texts(ids: np.ndarray, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs of some texts, and in how many of these each stands."""
     numbers = np.sort(_pairs(ids, n_tokens), axis=1)
     again = np.zeros(numbers.shape, dtype=bool)
     again[:, 1:] = numbers[:, 1:] == numbers[:, :-1]
-    found, texts = np.unique(numbers[(numbers >= 0) & ~again], return_counts=True)
-    return found[texts >= _FEWEST]
+    return np.unique(numbers[(numbers >= 0) & ~again], return_counts=True)

@@ -152,8 +152,16 @@ def encoder_working(settings: EncoderSettings, text: TextSettings) -> int:
         return 8 * text.max_length * (settings.token_dim + 2 * len(settings.widths) * settings.n_filters)
     if not isinstance(text, Pretrained):
         return 0
-    layers = _transformer_config(text).get("num_hidden_layers") or 12
-    return _VALUES_PER_LAYER * 4 * text.max_length * layers * _hidden_size(text)
+    return _VALUES_PER_LAYER * 4 * text.max_length * _n_layers(text) * _hidden_size(text)
+
+
+def encoder_products(text: TextSettings) -> int:
+    """Multiplications for a document in a transformer's layers; of other encoders they are few beside the labels'."""
+    if not isinstance(text, Pretrained):
+        return 0
+    config, dim = _transformer_config(text), _hidden_size(text)
+    inner = int(config.get("intermediate_size") or config.get("hidden_dim") or 4 * dim)  # hidden_dim: distilbert's
+    return (4 * dim * dim + 2 * dim * inner) * _n_layers(text) * text.max_length
 
 
 def _require_fit(settings: EncoderSettings, vectoriser: Vectoriser) -> None:
@@ -185,6 +193,11 @@ def _require_room(model: Any, text: Pretrained, n_features: int) -> None:
 def _hidden_size(text: Pretrained) -> int:
     config = _transformer_config(text)
     return int(config.get("hidden_size") or config["dim"])  # distilbert's word for it
+
+
+def _n_layers(text: Pretrained) -> int:
+    config = _transformer_config(text)
+    return int(config.get("num_hidden_layers") or config.get("n_layers") or 12)  # distilbert's word for it
 
 
 def _transformer_config(text: Pretrained) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class IndexCost:
     clustered_dim: int  # of the vectors by which labels are clustered before there is a network
     encoder: int  # values that the encoder learns
     encoder_working: int  # bytes that it holds for a document
+    encoder_products: int  # its multiplications for a document, if they are many
     n_clusters: int
     n_edges: int  # of a cluster, when they are learnt
     beam: int  # clusters explored for a document
@@ -66,12 +67,13 @@ class IndexCost:
         average = learnt if phase.average_from < 1 else 0
         best = learnt + average + (0 if self.shortlist else moments) if self.stopping else 0
         optimiser, working = 8 * (self.encoder + edges) + moments, step + batch * self.encoder_working
+        products = self.encoder_products + self.dim * (self.n_clusters + scored)
         return StageCost(
             name=name,
             parameters=learnt,
             optimiser=optimiser,
             working=max(working + average + best, self._made(before) - learnt - optimiser),
-            flops_per_epoch=6.0 * self.size.n_documents * self.dim * (self.n_clusters + scored),
+            flops_per_epoch=6.0 * self.size.n_documents * products,
             epochs=epochs,
             path=path,
         )

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from xclearn.data.dataset import NO_PAIRS
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, PlanError
+from xclearn.inference.components import Encoder
 from xclearn.inference.device import on_device
 from xclearn.inference.native import NativePredictor, native_predictor
 from xclearn.inference.re_ranking import CalibrationTree, ReRanking, SparseRanker, ranker_features
@@ -51,19 +52,26 @@ def re_ranked(
     if ranking is None and calibration is None:
         return servable
     members = servable.members if isinstance(servable, Ensemble) else [servable]
-    found = [_step(each, data, run, i, ranking, calibration) for i, each in enumerate(members)]
-    steps = _of_one_weight([step for _, step in found], run)
-    followed = [
-        dataclasses.replace(each, steps=[*each.steps, step]) for (each, _), step in zip(found, steps, strict=True)
+    # one bag for all members: what is the same object is stored once
+    bag = None if ranking is None else bag_encoder(data.vectoriser, data.features, pairs=ranking.pairs)
+    readers = [each if bag is None else _with(each, bag) for each in members]
+    steps = [
+        _step(each, reader, data, run, f"ranker-{number}", ranking, calibration)
+        for number, (each, reader) in enumerate(zip(members, readers, strict=True))
     ]
+    steps = steps if calibration is None else _of_one_weight(steps, run)
+    pairs = zip(readers, steps, strict=True)
+    followed = [dataclasses.replace(reader, steps=[*reader.steps, step]) for reader, step in pairs]
     return Ensemble(followed) if isinstance(servable, Ensemble) else followed[0]
 
 
-def _of_one_weight(steps: Sequence[ReRanking], run: Run) -> Sequence[ReRanking]:
+def _with(servable: Servable, bag: Encoder) -> Servable:
+    return dataclasses.replace(servable, encoders={**servable.encoders, _BAG: bag})
+
+
+def _of_one_weight(steps: Sequence[ReRanking], run: Run) -> list[ReRanking]:
     """Each calibrated with the least weight that one got: members are averaged, and chances are no scores."""
     trees = [step.calibration for step in steps if step.calibration is not None]
-    if not trees:
-        return steps
     weight = min(tree.weight for tree in trees)
     run.note(calibration_weight=weight)
     alike = [dataclasses.replace(tree, weight=weight) for tree in trees]
@@ -72,25 +80,23 @@ def _of_one_weight(steps: Sequence[ReRanking], run: Run) -> Sequence[ReRanking]:
 
 def _step(
     servable: Servable,
+    reader: Servable,
     data: Prepared,
     run: Run,
-    number: int,
+    name: str,
     ranking: SparseRanking | None,
     calibration: Calibration | None,
-) -> tuple[Servable, ReRanking]:
-    """The step that is to follow a member, and the member with the encoder that the step reads."""
-    step, base = ReRanking(min(servable.n_labels, (ranking or SparseRanking()).depth), None, None), servable
+) -> ReRanking:
+    """What is to follow a servable; `reader` is the servable with the encoders that the step reads."""
+    step = ReRanking(min(servable.n_labels, (ranking or SparseRanking()).depth), None, None)
     if ranking is not None:
-        shortlist = _best(base, data.features, step.depth, run).ids
-        bag = bag_encoder(data.vectoriser, data.features, pairs=ranking.pairs)
-        servable = dataclasses.replace(servable, encoders={**servable.encoders, _BAG: bag})
-        step = dataclasses.replace(step, ranker=_ranker(servable, shortlist, data, run, f"ranker-{number}", ranking))
+        shortlist = _best(servable, data.features, step.depth, run).ids
+        step = dataclasses.replace(step, ranker=_ranker(reader, shortlist, data, run, name, ranking))
     if calibration is not None:
         assert data.held_out is not None
-        before = _best(base, data.held_out_features, step.depth, run, data.held_out.filter_pairs)
-        tree = _tree(servable, step, before, data, calibration)
-        step = dataclasses.replace(step, calibration=tree)
-    return servable, step
+        before = _best(servable, data.held_out_features, step.depth, run, data.held_out.filter_pairs)
+        step = dataclasses.replace(step, calibration=_tree(reader, step, before, data, calibration))
+    return step
 
 
 def _best(servable: Servable, features: Features, k: int, run: Run, exclude: np.ndarray = NO_PAIRS) -> TopK:
