@@ -23,11 +23,11 @@ COMPONENTS: dict[str, type] = {}
 T = TypeVar("T")
 
 
-def component(name: str):  # type: ignore[no-untyped-def]
-    """Register a class under its versioned name."""
+def component(name: str, *older: str):  # type: ignore[no-untyped-def]
+    """Register a class under its versioned name, and under older ones whose fields it also takes."""
 
     def register(cls: type[T]) -> type[T]:
-        COMPONENTS[name] = cls
+        COMPONENTS.update(dict.fromkeys((name, *older), cls))
         cls.kind = name  # type: ignore[attr-defined]
         return cls
 

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from xclearn.errors import ModelError
 from xclearn.inference.checks import expect
-from xclearn.inference.components import COMPONENTS, Encoder, component
+from xclearn.inference.components import Encoder, component
 from xclearn.inference.sparse import SparseFeatures, unit_rows
 from xclearn.text import Vectoriser
 
@@ -23,7 +23,7 @@ _NO_PAIRS = np.empty(0, dtype=np.int64)
 
 
 @final
-@component("token_bag.v2")
+@component("token_bag.v2", "token_bag.v1")  # v1 had no pairs
 @dataclass(frozen=True)
 class TokenBag(Encoder):
     """Token ids of a text (n, T), −1 where there are fewer → a bag of unit length in which rare ones weigh more.
@@ -54,9 +54,6 @@ class TokenBag(Encoder):
         if (np.diff(self.pairs) <= 0).any() or not ((self.pairs >= 0) & (self.pairs < self.n_features**2)).all():
             allowed = f"ascending numbers below {self.n_features**2}"
             raise ModelError("token_bag.pairs are no pairs of its tokens", got=self.pairs[:3], allowed=allowed)
-
-
-COMPONENTS["token_bag.v1"] = TokenBag  # had no pairs
 
 
 def bag_encoder(vectoriser: Vectoriser, features: sp.csr_matrix | np.ndarray, *, pairs: bool = False) -> Encoder:
