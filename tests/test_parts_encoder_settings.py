@@ -82,6 +82,13 @@ def test_each_weight_of_a_transformers_layers_is_multiplied_once_a_token(pretrai
     assert encoder_products(Words()) == 0
 
 
+def test_distilbert_has_other_words_for_its_size(tmp_path):
+    (tmp_path / "config.json").write_text('{"dim": 8, "n_layers": 3, "hidden_dim": 20}')
+    text = Pretrained(folder=str(tmp_path), max_length=10)
+    assert encoder_dim(text, OUT) == 8
+    assert encoder_products(text) == 3 * 10 * (4 * 8 * 8 + 2 * 8 * 20)
+
+
 def test_texts_longer_than_the_transformer_reads_are_refused(pretrained):
     with pytest.raises(ConfigError, match=r"vectoriser.max_length: .*got 65; allowed: up to 64"):
         made(Transformer(), dataclasses.replace(pretrained, max_length=65))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
+from typing import final
 
 import numpy as np
 import scipy.sparse as sp
@@ -52,21 +53,72 @@ def re_ranked(
     if ranking is None and calibration is None:
         return servable
     members = servable.members if isinstance(servable, Ensemble) else [servable]
-    # one bag for all members: what is the same object is stored once
-    bag = None if ranking is None else bag_encoder(data.vectoriser, data.features, pairs=ranking.pairs)
-    readers = [each if bag is None else _with(each, bag) for each in members]
-    steps = [
-        _step(each, reader, data, run, f"ranker-{number}", ranking, calibration)
-        for number, (each, reader) in enumerate(zip(members, readers, strict=True))
+    after = _After(data, run, ranking, calibration)
+    steps = [after.step(each, f"ranker-{number}") for number, each in enumerate(members)]
+    if calibration is not None:
+        steps = _of_one_weight(steps, run)
+    followed = [
+        dataclasses.replace(each, encoders={**each.encoders, **after.encoders}, steps=[*each.steps, step])
+        for each, step in zip(members, steps, strict=True)
     ]
-    steps = steps if calibration is None else _of_one_weight(steps, run)
-    pairs = zip(readers, steps, strict=True)
-    followed = [dataclasses.replace(reader, steps=[*reader.steps, step]) for reader, step in pairs]
     return Ensemble(followed) if isinstance(servable, Ensemble) else followed[0]
 
 
-def _with(servable: Servable, bag: Encoder) -> Servable:
-    return dataclasses.replace(servable, encoders={**servable.encoders, _BAG: bag})
+@final
+@dataclasses.dataclass(frozen=True)
+class _After:
+    """What is to follow a servable; the bags of documents are made once for all members of an ensemble."""
+
+    data: Prepared
+    run: Run
+    ranking: SparseRanking | None
+    calibration: Calibration | None
+
+    @cached_property
+    def encoders(self) -> dict[str, Encoder]:
+        """What the step reads beside the servable's own: a bag where a ranker is asked for."""
+        if self.ranking is None:
+            return {}
+        return {_BAG: bag_encoder(self.data.vectoriser, self.data.features, pairs=self.ranking.pairs)}
+
+    @cached_property
+    def _bags(self) -> sp.csr_matrix:
+        return self.encoders[_BAG].encode(self.data.features)  # (N, V)
+
+    def step(self, servable: Servable, name: str) -> ReRanking:
+        """Learnt from the servable's answers."""
+        step = ReRanking(min(servable.n_labels, (self.ranking or SparseRanking()).depth), None, None)
+        if self.ranking is not None:
+            step = dataclasses.replace(step, ranker=self._ranker(servable, self.ranking, step.depth, name))
+        if self.calibration is not None:
+            step = dataclasses.replace(step, calibration=self._tree(servable, self.calibration, step))
+        return step
+
+    def _ranker(self, servable: Servable, settings: SparseRanking, depth: int, name: str) -> SparseRanker:
+        """Learnt on train and the labels ranked first for it."""
+        shortlist = _best(servable, self.data.features, depth, self.run).ids
+        vector = servable.scorers[0].vector if settings.vector else ""
+        vector = "" if isinstance(servable.encoders.get(vector), SparseFeatures) else vector  # the bag itself
+        features = ranker_features(self._bags, servable.encoders[vector].encode(self.data.features) if vector else None)
+        solver = Solver("squared_hinge", settings.cost, settings.passes, settings.threshold, self.run.seed_of(name))
+        parts = []
+        for number, problems in enumerate(ranking_problems(shortlist, self.data.relevance)):
+            arrays = self.run.keep_all(f"{name}-{number}", "", partial(solver.train, features, problems))
+            parts.append((matrix_of(arrays, features.shape[1]), arrays["bias"]))
+        weights, biases = zip(*parts, strict=True)
+        return SparseRanker.of(_BAG, vector, sp.vstack(weights, format="csr"), np.concatenate(biases))
+
+    def _tree(self, servable: Servable, settings: Calibration, step: ReRanking) -> CalibrationTree:
+        """Learnt on the held-out documents and the labels ranked first for them before the step."""
+        held_out, features = self.data.held_out, self.data.held_out_features
+        assert held_out is not None
+        before = _best(servable, features, step.depth, self.run, held_out.filter_pairs)
+        encoders = {**servable.encoders, **self.encoders}
+        _, now = step({name: encoders[name].encode(features) for name in step.reads}, *before)
+        relevant = hits(before.ids, held_out.relevance)
+        # without the hold-out: a label that is found there and has one document in all would never be right
+        counts = np.asarray(self.data.relevance.sum(axis=0)).ravel()
+        return calibration_tree(settings, before.ids, now, before.scores, relevant, counts)
 
 
 def _of_one_weight(steps: Sequence[ReRanking], run: Run) -> list[ReRanking]:
@@ -78,27 +130,6 @@ def _of_one_weight(steps: Sequence[ReRanking], run: Run) -> list[ReRanking]:
     return [dataclasses.replace(step, calibration=tree) for step, tree in zip(steps, alike, strict=True)]
 
 
-def _step(
-    servable: Servable,
-    reader: Servable,
-    data: Prepared,
-    run: Run,
-    name: str,
-    ranking: SparseRanking | None,
-    calibration: Calibration | None,
-) -> ReRanking:
-    """What is to follow a servable; `reader` is the servable with the encoders that the step reads."""
-    step = ReRanking(min(servable.n_labels, (ranking or SparseRanking()).depth), None, None)
-    if ranking is not None:
-        shortlist = _best(servable, data.features, step.depth, run).ids
-        step = dataclasses.replace(step, ranker=_ranker(reader, shortlist, data, run, name, ranking))
-    if calibration is not None:
-        assert data.held_out is not None
-        before = _best(servable, data.held_out_features, step.depth, run, data.held_out.filter_pairs)
-        step = dataclasses.replace(step, calibration=_tree(reader, step, before, data, calibration))
-    return step
-
-
 def _best(servable: Servable, features: Features, k: int, run: Run, exclude: np.ndarray = NO_PAIRS) -> TopK:
     """The k best labels of each document (N, k), by the fastest way there is."""
     if run.device.type == "cuda":
@@ -107,31 +138,3 @@ def _best(servable: Servable, features: Features, k: int, run: Run, exclude: np.
                 return on_gpu.rank(features, k, exclude)
     native = native_predictor(servable)
     return (native if isinstance(native, NativePredictor) else servable).rank(features, k, exclude)
-
-
-def _ranker(
-    servable: Servable, shortlist: np.ndarray, data: Prepared, run: Run, name: str, settings: SparseRanking
-) -> SparseRanker:
-    vector = servable.scorers[0].vector if settings.vector else ""
-    vector = "" if isinstance(servable.encoders.get(vector), SparseFeatures) else vector  # the bag itself
-    vectors = servable.encoders[vector].encode(data.features) if vector else None
-    features = ranker_features(servable.encoders[_BAG].encode(data.features), vectors)
-    solver = Solver("squared_hinge", settings.cost, settings.passes, settings.threshold, run.seed_of(name))
-    parts = []
-    for number, problems in enumerate(ranking_problems(shortlist, data.relevance)):
-        arrays = run.keep_all(f"{name}-{number}", "", partial(solver.train, features, problems))
-        parts.append((matrix_of(arrays, features.shape[1]), arrays["bias"]))
-    weights, biases = zip(*parts, strict=True)
-    return SparseRanker.of(_BAG, vector, sp.vstack(weights, format="csr"), np.concatenate(biases))
-
-
-def _tree(servable: Servable, step: ReRanking, before: TopK, data: Prepared, settings: Calibration) -> CalibrationTree:
-    """Learnt on the held-out documents and the labels ranked first for them before the step."""
-    assert data.held_out is not None
-    encoders = {name: servable.encoders[name] for name in step.reads}
-    vectors = {name: encoder.encode(data.held_out_features) for name, encoder in encoders.items()}
-    _, now = step(vectors, *before)
-    relevant = hits(before.ids, data.held_out.relevance)
-    # without the hold-out: a label found there that one document has in all has it in train, so it would never be right
-    counts = np.asarray(data.relevance.sum(axis=0)).ravel()
-    return calibration_tree(settings, before.ids, now, before.scores, relevant, counts)
