@@ -1,10 +1,12 @@
-# setup · demo · test · test-slow · lint · bench · bench-serve · docs. Every target sets up what it needs; nothing is
-# installed outside .venv, and the peers of bench-serve outside .bench.
+# setup · demo · test · test-slow · lint · golden · count · bench · bench-serve · docs. Every target sets up what it
+# needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
 
-.PHONY: setup demo test test-slow lint bench bench-serve docs
+BASE ?= main
+
+.PHONY: setup demo test test-slow lint golden count bench bench-serve docs
 
 setup: .venv/setup.stamp
 
@@ -35,6 +37,13 @@ lint: setup
 
 test-slow: setup  # what takes minutes: the whole demo
 	$(BIN)/python -m pytest -m slow
+
+# Trains every algorithm with the commit BASE and with the working tree, and compares what a user gets. A few minutes.
+golden: setup
+	$(BIN)/python -m benchmarks.golden.run $(BASE)
+
+count: setup
+	$(BIN)/python -m benchmarks.count
 
 bench: setup
 	$(BIN)/python -m benchmarks.speed.kernels
