@@ -9,13 +9,12 @@ from planted import planted, relevant_first
 
 from xclearn import config
 from xclearn.algorithms import eclare
-from xclearn.algorithms.eclare import Eclare
+from xclearn.algorithms.eclare import Eclare, trial
 from xclearn.data import Dataset, LabelSet, Split
 from xclearn.errors import DataError
 from xclearn.inference.components import AllLabels, ClusterBeam
 from xclearn.inference.graph import GameBeam, GameLabels, GameScorer
 from xclearn.inference.servable import Ensemble
-from xclearn.training import trial
 
 SHORT = {"surrogate_epochs": 12, "shortlister_epochs": 12, "ranker_epochs": 6, "embedding_dim": 32, "batch_size": 16}
 ONCE = {"surrogate_epochs": 1, "shortlister_epochs": 1, "ranker_epochs": 1, "embedding_dim": 8, "batch_size": 64}

@@ -12,10 +12,10 @@ import torch
 from planted import planted
 
 from xclearn import config
+from xclearn.algorithms.elias.cost import IndexCost
+from xclearn.algorithms.elias.stages import Phase
 from xclearn.algorithms.one_vs_all import OneVsAll
 from xclearn.errors import PlanError
-from xclearn.training.index_cost import IndexCost
-from xclearn.training.indexed_stages import Phase
 from xclearn.training.plan import Plan, StageCost, available_memory, measured_flops, of_members, require_fit
 from xclearn.training.prepare import Size
 

@@ -24,6 +24,7 @@ from benchmarks.accuracy.run import asked_for, held_out, part_of, settings_for, 
 from benchmarks.record import record
 
 from xclearn import algorithms, config
+from xclearn.algorithms.eclare.trial import parted
 from xclearn.data import Dataset, hold_out, load_dataset
 from xclearn.inference import evaluate
 from xclearn.labels.clustering import cluster_labels, label_centroids
@@ -35,7 +36,6 @@ from xclearn.text import Words, vectoriser_for
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.prepare import prepare
 from xclearn.training.run import Run
-from xclearn.training.trial import parted
 
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10")
 TESTED = ("P@1", "P@5", "PSP@1", "PSP@5", "R@10")

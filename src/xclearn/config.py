@@ -244,7 +244,15 @@ def _default_text(field: dataclasses.Field[Any]) -> str:
 
 
 def _comments(settings: type) -> dict[str, str]:
-    """Field name → the comment at the end of its line."""
+    """Field name → the comment at the end of its line, in the class or in one that it extends."""
+    found = {}
+    for base in reversed(settings.__mro__):
+        if dataclasses.is_dataclass(base):
+            found.update(_own_comments(base))
+    return found
+
+
+def _own_comments(settings: type) -> dict[str, str]:
     source = inspect.cleandoc("\n" + inspect.getsource(settings))
     lines = source.splitlines()
     body = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)).body

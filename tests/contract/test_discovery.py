@@ -12,9 +12,12 @@ from xclearn.errors import ConfigError
 from xclearn.training.algorithm import Algorithm
 
 
-def test_every_file_is_an_algorithm_of_its_name():
-    files = {path.stem for path in Path(algorithms.__file__).parent.glob("[!_]*.py")}
-    assert len(files) >= 1
+def test_every_file_and_package_is_an_algorithm_of_its_name():
+    folder = Path(algorithms.__file__).parent
+    files = {path.stem for path in folder.glob("[!_]*.py")} | {
+        path.parent.name for path in folder.glob("*/__init__.py")
+    }
+    assert len(files) >= 11
     assert files <= set(algorithms.algorithm_names())
     for name in files:
         cls = algorithms.find(name)

@@ -23,6 +23,7 @@ from planted import planted, relevant_first  # noqa: E402
 from quick import epochs_everywhere  # noqa: E402
 
 from xclearn import algorithms  # noqa: E402
+from xclearn.algorithms.elias.learned_edges import LabelIndex, random_edges  # noqa: E402
 from xclearn.algorithms.one_vs_all import OneVsAll  # noqa: E402
 from xclearn.data import Dataset, LabelSet, Split  # noqa: E402
 from xclearn.inference import load  # noqa: E402
@@ -43,7 +44,6 @@ from xclearn.inference.shortlists import LearnedEdges  # noqa: E402
 from xclearn.inference.sparse import SparseFeatures  # noqa: E402
 from xclearn.parts.classifiers import RowClassifier, row_width  # noqa: E402
 from xclearn.parts.label_rows import LabelRows  # noqa: E402
-from xclearn.parts.learned_edges import LabelIndex, random_edges  # noqa: E402
 from xclearn.parts.row_update import RowAdam, RowSgd, RowUpdate  # noqa: E402
 from xclearn.parts.rows import Gathered, SparseRows  # noqa: E402
 from xclearn.text.vectorisers import SparseVectoriser  # noqa: E402

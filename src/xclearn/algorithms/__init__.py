@@ -1,4 +1,4 @@
-"""Discovery: every file here is an algorithm by its name; other packages add theirs by entry points.
+"""Discovery: every file or package here is an algorithm by its name; other packages add theirs by entry points.
 
 Listing reads file names and docstrings only; an algorithm is imported when it is used.
 """
@@ -20,13 +20,15 @@ _ENTRY_POINTS = "xclearn.algorithms"
 
 def algorithm_names() -> list[str]:
     """Names of all algorithms there are."""
-    own = [path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_")]
+    folder = Path(__file__).parent
+    own = [path.stem for path in folder.glob("[!_]*.py")] + [path.parent.name for path in folder.glob("*/__init__.py")]
     return sorted({*own, *(point.name for point in metadata.entry_points(group=_ENTRY_POINTS))})
 
 
 def summary(name: str) -> str:
     """The first line of an algorithm's docstring, read without importing it when it is one of ours."""
-    path = Path(__file__).parent / f"{name}.py"
+    folder = Path(__file__).parent / name
+    path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) if path.exists() else find(name).__doc__
     return (docstring or "").strip().splitlines()[0]
 

@@ -35,9 +35,9 @@ class DocumentEncoder(nn.Module, ABC):
     def served(self) -> components.Encoder: ...
 
 
-def encoder_optimisers(encoder: DocumentEncoder, lr: float) -> list[torch.optim.Optimizer]:
+def encoder_optimisers(encoder: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
     """Adam; a token table with a sparse gradient is updated only where the batch has tokens."""
-    lazy = encoder.lazy_parameters()
+    lazy = encoder.lazy_parameters() if isinstance(encoder, DocumentEncoder) else []
     others = [each for each in encoder.parameters() if not any(each is table for table in lazy)]
     optimisers: list[torch.optim.Optimizer] = [LazyAdam(lazy, lr=lr)] if lazy else []
     return [*optimisers, torch.optim.Adam(others, lr=lr, fused=True)] if others else optimisers

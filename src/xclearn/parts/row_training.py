@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from xclearn.parts.classifiers import Pairs, RowClassifier, row_width
-from xclearn.parts.encoders import DocumentEncoder
+from xclearn.parts.encoders import DocumentEncoder, encoder_optimisers
 from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.losses import OutputLoss, blocks, worth_measuring
 from xclearn.parts.row_update import RowAdam, RowSgd
@@ -83,6 +83,10 @@ class RowTask:
     def n_items(self) -> int:
         return len(self.documents)
 
+    def optimisers(self, lr: float) -> list[torch.optim.Optimizer]:
+        """Adam for the encoder; rows update themselves."""
+        return encoder_optimisers(self.encoder, lr)
+
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:
         """Mean loss of the documents `rows` (n,); NaN in most steps against all labels, as measuring is not free."""
         vectors, positives = self.encoder(self.documents.take(rows)), self.positives.take(rows)
@@ -124,6 +128,9 @@ class ProjectionTask:
     @property
     def n_items(self) -> int:
         return len(self.documents)
+
+    def optimisers(self, lr: float) -> list[torch.optim.Optimizer]:
+        return [*encoder_optimisers(self.encoder, lr), torch.optim.Adam(self.head.parameters(), lr=lr, fused=True)]
 
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
         """Mean squared distance of a coordinate."""

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, final
+from typing import Literal, Protocol, final
 
 import torch
+from torch import nn
 
 from xclearn.inference.servable import Servable
 from xclearn.inference.shortlists import Mix
 from xclearn.parts.classifiers import RowClassifier, row_width
 from xclearn.parts.encoder_settings import EncoderSettings, make_encoder
-from xclearn.parts.encoders import DocumentEncoder, encoder_optimisers
-from xclearn.parts.label_encoder import LabelTask
+from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.losses import SCORES_AT_ONCE, OutputLoss
 from xclearn.parts.pair_products import dense_bytes
-from xclearn.parts.row_training import ROW_UPDATES, Negatives, ProjectionTask, RowTask, row_classifier
+from xclearn.parts.row_training import ROW_UPDATES, Negatives, RowTask, row_classifier
 from xclearn.parts.rows import FeatureRows
 from xclearn.text import TextSettings
 from xclearn.training.plan import StageCost
@@ -29,9 +29,25 @@ from xclearn.training.run import Run
 from xclearn.training.scoring import served_score
 from xclearn.training.stage import Stage, Stopping, one_cycle
 
-Task: TypeAlias = RowTask | ProjectionTask | LabelTask
-
 ROW_LR = 0.1  # of rows by SGD, per document
+
+
+class Task(Protocol):
+    """What a stage trains: a module, on items."""
+
+    @property
+    def module(self) -> nn.Module: ...
+
+    @property
+    def n_items(self) -> int: ...
+
+    def optimisers(self, lr: float) -> list[torch.optim.Optimizer]:
+        """Of all that does not update itself."""
+        ...
+
+    def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:
+        """Mean loss of the items `rows` (n,)."""
+        ...
 
 
 @final
@@ -65,7 +81,7 @@ class RowStages:
             n_items=task.n_items,
             batch_size=self.batch_size,
             epochs=epochs,
-            optimisers=_optimisers(task, lr),
+            optimisers=task.optimisers(lr),
             schedule=lambda done: cycle(begin + done * (end - begin)),
             score=score,
             patience=self.stopping.patience if self.stopping and score else None,
@@ -136,12 +152,3 @@ def reranker_mix(n_scorers: int, reranker_weight: float, weight: float | None, *
     """Of a classifier, and a re-ranker's logit beside it where there is one, by `weight` (None: not known yet)."""
     weights = [1.0] if n_scorers == 1 else [1 - reranker_weight, reranker_weight]
     return Mix(weights, 1.0 if weight is None else weight, by_row)
-
-
-def _optimisers(task: Task, lr: float) -> list[torch.optim.Optimizer]:
-    """Adam, of all but the rows."""
-    if isinstance(task, ProjectionTask):
-        return [*encoder_optimisers(task.encoder, lr), torch.optim.Adam(task.head.parameters(), lr=lr, fused=True)]
-    if isinstance(task.encoder, DocumentEncoder):
-        return encoder_optimisers(task.encoder, lr)
-    return [torch.optim.Adam(task.encoder.parameters(), lr=lr, fused=True)]

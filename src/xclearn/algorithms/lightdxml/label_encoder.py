@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from xclearn.parts.encoders import encoder_optimisers
 from xclearn.parts.rows import SparseRows
 
 _AT_ONCE = 8192  # documents whose labels are looked at at a time
@@ -59,6 +60,9 @@ class LabelTask:
     @property
     def n_items(self) -> int:
         return len(self.relevance.columns)
+
+    def optimisers(self, lr: float) -> list[torch.optim.Optimizer]:
+        return encoder_optimisers(self.encoder, lr)
 
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
         """Mean of log(1 + d²) over the pairs `rows` (n,), d the distance of the document and the label."""

@@ -10,12 +10,12 @@ from torch.nn import functional as F
 
 from xclearn import config
 from xclearn.algorithms.elias import Elias
+from xclearn.algorithms.elias.learned_edges import IndexedNetwork, LabelIndex, PairClassifier, random_edges
+from xclearn.algorithms.elias.stages import IndexedStages, Phase
 from xclearn.parts.encoders import BagEncoder, random_table
-from xclearn.parts.learned_edges import IndexedNetwork, LabelIndex, PairClassifier, random_edges
 from xclearn.parts.row_training import Negatives, row_classifier
 from xclearn.parts.rows import SparseRows
 from xclearn.text import Words
-from xclearn.training.indexed_stages import IndexedStages, Phase
 from xclearn.training.prepare import prepare
 
 N, V, L, C, D = 30, 20, 12, 4, 8

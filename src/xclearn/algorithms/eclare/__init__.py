@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from xclearn.algorithms.eclare.trial import best_choice, parted, score_with_game
 from xclearn.config import Count, Range, Rate, Share, Weight
 from xclearn.config import Size as Number
 from xclearn.inference.components import AllLabels, Classifier, Product, Scorer, Sigmoid
@@ -42,7 +43,6 @@ from xclearn.training.run import Run
 from xclearn.training.scoring import task_score
 from xclearn.training.stage import Metric, Stage, Stopping
 from xclearn.training.text_stages import ClassifierCost, Material, Ranker, TextStages, token_table, usual_settings
-from xclearn.training.trial import best_choice, parted, score_with_game
 
 _SHARES = (0.0, 0.1, 0.25, 0.5)  # of GAME in predictions, to choose from
 _LEAST_DOCUMENTS = 2_000  # for a trial: the hold-out of a smaller set says nothing

@@ -9,11 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from xclearn import kernels
-from xclearn.inference.components import ClusterBeam, Product
-from xclearn.inference.servable import Servable
-from xclearn.parts.encoders import BagEncoder
-from xclearn.parts.label_clusters import membership, padded_rows
-from xclearn.parts.learned_edges import (
+from xclearn.algorithms.elias.learned_edges import (
     IndexedNetwork,
     LabelIndex,
     PairClassifier,
@@ -21,6 +17,10 @@ from xclearn.parts.learned_edges import (
     path_losses,
     random_edges,
 )
+from xclearn.inference.components import ClusterBeam, Product
+from xclearn.inference.servable import Servable
+from xclearn.parts.encoders import BagEncoder
+from xclearn.parts.label_clusters import membership, padded_rows
 from xclearn.parts.row_training import row_classifier
 from xclearn.parts.rows import Gathered, SparseRows
 from xclearn.text import vectoriser_for

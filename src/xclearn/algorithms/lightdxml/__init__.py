@@ -25,6 +25,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from xclearn.algorithms.lightdxml.cycles import BestCycle
+from xclearn.algorithms.lightdxml.label_encoder import LabelEncoder, LabelTask, label_means
 from xclearn.config import Count, Rate, Share
 from xclearn.config import Size as Number
 from xclearn.errors import ConfigError
@@ -33,7 +35,6 @@ from xclearn.parts.calibration import Calibration
 from xclearn.parts.classifiers import row_width
 from xclearn.parts.encoder_settings import usual_dim
 from xclearn.parts.encoders import BagEncoder
-from xclearn.parts.label_encoder import LabelEncoder, LabelTask, label_means
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_training import Negatives, RowTask, encoded
 from xclearn.parts.rows import SparseRows, feature_rows
@@ -42,7 +43,6 @@ from xclearn.search.nearest import Method
 from xclearn.search.shortlists import Centres
 from xclearn.text import WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
-from xclearn.training.cycles import BestCycle
 from xclearn.training.label_lists import LabelSearch
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from xclearn.parts.label_encoder import LabelEncoder, LabelTask, label_means
+from xclearn.algorithms.lightdxml.label_encoder import LabelEncoder, LabelTask, label_means
 from xclearn.parts.rows import SparseRows
 
 N, L, DIM = 9, 7, 6

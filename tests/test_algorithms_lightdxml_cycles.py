@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from xclearn.training.cycles import BestCycle
+from xclearn.algorithms.lightdxml.cycles import BestCycle
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,9 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 import torch
 
+from xclearn.algorithms.elias.cost import Before, IndexCost
+from xclearn.algorithms.elias.learned_edges import IndexedNetwork, LabelIndex, PairClassifier, random_edges
+from xclearn.algorithms.elias.stages import IndexedStages, Phase
 from xclearn.config import Count, Rate, Share, Weight
 from xclearn.config import Size as Number
 from xclearn.errors import ConfigError
@@ -45,14 +48,11 @@ from xclearn.parts.encoder_settings import (
 )
 from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.label_clusters import cluster_rows, membership, padded_rows
-from xclearn.parts.learned_edges import IndexedNetwork, LabelIndex, PairClassifier, random_edges
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_training import Negatives, row_classifier
 from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
 from xclearn.text import Pretrained, Sequences, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
-from xclearn.training.index_cost import Before, IndexCost
-from xclearn.training.indexed_stages import IndexedStages, Phase
 from xclearn.training.plan import Plan, of_members
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run

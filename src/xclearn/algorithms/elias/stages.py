@@ -17,14 +17,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from xclearn.algorithms.elias.averaging import WeightAverage
+from xclearn.algorithms.elias.learned_edges import IndexedNetwork, edges_from_matches, path_losses
 from xclearn.config import Count, Rate, Share, Weight
 from xclearn.inference.token_bag import bag_encoder
-from xclearn.parts.averaging import WeightAverage
 from xclearn.parts.classifiers import RowClassifier
 from xclearn.parts.encoders import random_table
 from xclearn.parts.label_clusters import label_vectors
 from xclearn.parts.lazy_adam import LazyAdam
-from xclearn.parts.learned_edges import IndexedNetwork, edges_from_matches, path_losses
 from xclearn.parts.row_training import Negatives
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 from xclearn.training.prepare import Prepared

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import torch
 from planted import planted
 
+from xclearn.algorithms.eclare.trial import GROUP, HELD_OUT, best_choice, parted, score_with_game
 from xclearn.inference.graph import Graph
 from xclearn.parts.rows import SparseRows, feature_rows
 from xclearn.parts.text_network import OutputTexts, TextNetwork
@@ -16,7 +17,6 @@ from xclearn.text import Words
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.prepare import prepare
 from xclearn.training.run import Run
-from xclearn.training.trial import GROUP, HELD_OUT, best_choice, parted, score_with_game
 
 CPU = torch.device("cpu")
 

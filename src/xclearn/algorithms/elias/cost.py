@@ -9,10 +9,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
 
+from xclearn.algorithms.elias.stages import AT_ONCE, Phase
 from xclearn.parts.classifiers import row_width
 from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.row_training import ROW_UPDATES, step_bytes
-from xclearn.training.indexed_stages import AT_ONCE, Phase
 from xclearn.training.plan import StageCost
 from xclearn.training.prepare import Size
 
