@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
@@ -109,6 +110,26 @@ def test_parquet_without_the_columns(tmp_path: Path) -> None:
         parquet.write_table(pyarrow.table(table), path)
         with pytest.raises(DataError, match="'labels'"):
             list(read_records(data_file(path), ";"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"use_dictionary": False, "compression": "zstd"},
+        {"row_group_size": 700, "data_page_size": 500, "dictionary_pagesize_limit": 2000},  # turns plain in mid-group
+        {"row_group_size": 5000, "data_page_version": "2.0"},
+    ],
+)
+def test_parquet_however_it_was_packed(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Row groups have dictionaries of their own, a batch crosses pages; texts and lists come out as they went in."""
+    texts = [f"text {row % 997} {'x' * (row % 50)}" for row in range(6000)]
+    labels = [[f"label {label}" for label in range(row % 1500, row % 1500 + row % 4)] for row in range(6000)]
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pyarrow.table({"labels": labels, "text": texts}), path, **settings)
+    read = list(read_records(data_file(path), ";"))
+    assert [record.text for record in read] == texts
+    assert [record.labels for record in read] == labels
 
 
 def test_an_unknown_suffix_says_what_is_read(tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ def test_lines_are_numbered_whatever_the_compression(tmp_path: Path, suffix: str
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES[1:])
+def test_compressed_files_written_one_after_the_other_are_one_text(tmp_path: Path, suffix: str) -> None:
+    parts = [pack(tmp_path / f"part{suffix}", text.encode()).read_bytes() for text in ("a\nb", "c\n", "d" * 300_000)]
+    path = tmp_path / f"lines.txt{suffix}"
+    path.write_bytes(b"".join(parts) + (bytes(8) if suffix == ".xz" else b""))  # xz files may be padded
+    assert list(numbered_lines(path)) == [(1, "a"), (2, "bc"), (3, "d" * 300_000)]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES[1:])
 @pytest.mark.parametrize("kept", [0.5, 0.99])
 def test_truncated_compression_is_named_with_its_line(tmp_path: Path, suffix: str, kept: float) -> None:
     lines = [f"line {number} {hash(number) % 977}" for number in range(20_000)]

@@ -16,32 +16,116 @@ import shutil
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import repeat, takewhile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, final
 
 from xclearn.errors import DataError
+from xclearn.limits import largest_contents, limits, too_much
 
 FilePath = str | os.PathLike[str]
 Lines = FilePath | Iterable[bytes] | Iterable[str]
 
 COMPRESSIONS = (".gz", ".xz", ".bz2", ".zst")
 
-_OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)
+_UNPACKED_AT_ONCE = 1 << 17  # bytes
+_LZMA_MEMORY = 256 * 2**20  # `xz -9` needs 65 MiB; a header may ask for 4 GiB
 
 
 def open_binary(path: FilePath) -> BinaryIO:
-    """The decompressed bytes of a file; the suffix says how it is compressed."""
-    suffix = Path(path).suffix
-    with _reading(path):
-        if suffix == ".zst":
-            from pyarrow import input_stream
+    """The decompressed bytes of a file; the suffix says how it is compressed.
 
-            return io.BufferedReader(input_stream(os.fspath(path), compression="zstd"))
-        if suffix in _OPENERS:
-            # their own readline is a Python method; a second buffer makes lines several times faster
-            return io.BufferedReader(_OPENERS[suffix](path, "rb"))
-        return open(path, "rb")
+    A file that unpacks to more than `limits` permit is refused where it does so.
+    """
+    with _reading(path):
+        if Path(path).suffix not in COMPRESSIONS:
+            return open(path, "rb")
+        # the readers' own readline is a Python method; a second buffer makes lines several times faster
+        return io.BufferedReader(_Unpacked(path), _UNPACKED_AT_ONCE)
+
+
+@final
+class _Unpacked(io.RawIOBase):
+    """What a compressed file unpacks to, as far as its size allows."""
+
+    def __init__(self, path: FilePath) -> None:
+        self._path = path
+        self._most = largest_contents(path)
+        self._seen = 0
+        self._source = _decompressed(path)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self._source.read(len(buffer))
+        self._seen += len(data)
+        if self._seen > self._most:
+            what = f"the file unpacks to more than its size makes plausible ({Path(self._path).stat().st_size} bytes)"
+            raise too_much("expansion", what, where=name_of(self._path), most=self._most)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._source.close()
+        super().close()
+
+
+def _decompressed(path: FilePath) -> Any:
+    """An object with `read(size)` and `close()`."""
+    match Path(path).suffix:
+        case ".gz":
+            return gzip.open(path, "rb")
+        case ".bz2":
+            return bz2.open(path, "rb")
+        case ".xz":
+            return _Lzma(path)
+    from pyarrow import input_stream
+
+    return input_stream(os.fspath(path), compression="zstd")
+
+
+@final
+class _Lzma:
+    """xz streams one after the other. `lzma.open` cannot bound the memory that a header asks for."""
+
+    def __init__(self, path: FilePath) -> None:
+        self._file = open(path, "rb")  # noqa: SIM115 (closed by close)
+        self._rest = b""  # of the file, not yet given to the decompressor
+        self._stream: lzma.LZMADecompressor | None = None  # None between two streams
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes; none at the end of the file."""
+        while True:
+            if self._stream is None and not self._next_stream():
+                return b""
+            assert self._stream is not None
+            if self._stream.needs_input and not self._rest:
+                self._rest = self._file.read(_UNPACKED_AT_ONCE)
+                if not self._rest:
+                    raise EOFError("the compressed data ends too early")
+            data = self._stream.decompress(self._rest, size)
+            self._rest = b""
+            if self._stream.eof:
+                self._rest = self._stream.unused_data
+                self._stream = None
+            if data:
+                return data
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _next_stream(self) -> bool:
+        """Whether another stream begins; zero bytes may stand between two."""
+        while not self._rest.lstrip(b"\0"):
+            self._rest = self._file.read(_UNPACKED_AT_ONCE)
+            if not self._rest:
+                return False
+        self._rest = self._rest.lstrip(b"\0")
+        self._stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_LZMA_MEMORY)
+        return True
 
 
 def open_text(path: FilePath) -> io.TextIOWrapper:
@@ -52,7 +136,8 @@ def open_text(path: FilePath) -> io.TextIOWrapper:
 def numbered_lines(source: Lines, *, keep_ends: bool = False, fallback: str | None = None) -> Iterator[tuple[int, str]]:
     """(line number from 1, line) of a path or an open stream; a byte-order mark at the start is dropped.
 
-    A line that is not UTF-8 is refused, or decoded by `fallback` where one is given.
+    A line that is not UTF-8 is refused, or decoded by `fallback` where one is given; so is one that is longer than
+    `limits` permit.
     """
     for number, raw in _numbered(source):
         try:
@@ -68,16 +153,26 @@ def numbered_lines(source: Lines, *, keep_ends: bool = False, fallback: str | No
 
 def _numbered(source: Lines) -> Iterator[tuple[int, bytes | str]]:
     number = 0
+    longest = limits().line
     with open_binary(source) if isinstance(source, str | os.PathLike) else contextlib.nullcontext(source) as lines:
         try:
-            for raw in lines:
+            for raw in _lines(lines, longest):
                 number += 1
+                if len(raw) > longest:
+                    raise too_much("line", "the line is too long", where=f"{name_of(source)}:{number}")
                 yield number, raw
         except UnicodeDecodeError as error:
             raise _broken_utf8(source, number + 1, error) from error
         except _DAMAGE as error:
             where = f"{name_of(source)}:{number + 1}"
             raise DataError(f"the file cannot be read further ({error})", where=where) from error
+
+
+def _lines(source: Any, longest: int) -> Iterator[bytes | str]:
+    """The lines; of a longer one at most a byte too many is held, where the source is a file."""
+    if not isinstance(source, io.IOBase):
+        return iter(source)
+    return takewhile(bool, map(source.readline, repeat(longest + 1)))
 
 
 def name_of(source: Lines) -> str:

@@ -124,11 +124,11 @@ def _documents_without_labels(dataset: Dataset) -> Iterator[Finding]:
 def _labels_without_documents(dataset: Dataset) -> Iterator[Finding]:
     unseen = _documents_of_labels(dataset) == 0
     names = dataset.labels.names
-    shown = _show(names[label] for label in np.flatnonzero(unseen).tolist())
+    shown = _show(names[label] for label in np.flatnonzero(unseen)[:_SHOWN].tolist())
     yield Finding("warning", "labels without training documents", int(unseen.sum()), shown)
     for role, split in islice(dataset.splits.items(), 1, None):
         asked = np.flatnonzero(unseen & (split.relevance.getnnz(axis=0) > 0))
-        shown = _show(names[label] for label in asked.tolist())
+        shown = _show(names[label] for label in asked[:_SHOWN].tolist())
         yield Finding("warning", f"labels of {role} without training documents", len(asked), shown)
 
 

@@ -6,9 +6,10 @@ Documents are texts, a sparse feature matrix, or a dense array; label texts are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from operator import eq
+from typing import TypeAlias, final, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,6 +20,34 @@ Documents: TypeAlias = Sequence[str] | sp.csr_matrix | np.ndarray
 
 NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 NO_PAIRS.setflags(write=False)
+
+
+@final
+class RowNumbers(Sequence[str]):
+    """The names `0`, `1`, … of labels that have no others; made when asked for, a header can claim millions."""
+
+    def __init__(self, count: int) -> None:
+        self._rows = range(count)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        return list(map(str, self._rows[row])) if isinstance(row, slice) else str(self._rows[row])
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, RowNumbers):
+            return len(self) == len(other)
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
 
 
 @dataclass(frozen=True)

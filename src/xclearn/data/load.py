@@ -14,7 +14,7 @@ from typing import NamedTuple, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.data.dataset import NO_PAIRS, Dataset, Documents, LabelSet, Split
+from xclearn.data.dataset import NO_PAIRS, Dataset, Documents, LabelSet, RowNumbers, Split
 from xclearn.data.folder import SPLITS, About, DataFile, data_file, find_files, read_about
 from xclearn.data.matrices import (
     as_relevance,
@@ -25,13 +25,13 @@ from xclearn.data.matrices import (
     read_xc,
 )
 from xclearn.data.propensity import propensity_of
-from xclearn.data.records import LabelRow, Record, read_label_rows, read_records
+from xclearn.data.records import Record, read_label_rows, read_records
 from xclearn.errors import DataError, nearest
+from xclearn.limits import limits, too_much
 
 Parts = Mapping[str, DataFile]
 
 _BUNDLED = Path(__file__).parent / "bundled"
-_MOST_LABELS = 100_000_000  # beyond this a header is taken for damaged, before memory is filled with names
 
 
 def bundled_datasets() -> list[str]:
@@ -112,9 +112,9 @@ def _read_matrices(roles: Mapping[str, Parts], label_parts: Parts) -> tuple[dict
         what = "the splits differ in their numbers of (features, labels)"
         raise DataError(what, where=_paths(*roles.values()), got=widths)
     n_labels = widths["train"][1]
-    if n_labels > _MOST_LABELS:
+    if n_labels > limits().labels:
         what = "more labels than this library names"
-        raise DataError(what, where=_paths(roles["train"]), got=n_labels, allowed=f"at most {_MOST_LABELS}")
+        raise too_much("labels", what, where=_paths(roles["train"]), got=n_labels)
     splits = {role: _split(parts, *matrices[role]) for role, parts in roles.items()}
     return splits, _numbered_labels(label_parts, n_labels)
 
@@ -130,7 +130,7 @@ def _documents_and_relevance(parts: Parts) -> tuple[sp.csr_matrix | np.ndarray, 
 
 
 def _numbered_labels(parts: Parts, n_labels: int) -> LabelSet:
-    labels = _named_labels(parts["records"]) if "records" in parts else LabelSet([str(row) for row in range(n_labels)])
+    labels = _named_labels(parts["records"]) if "records" in parts else LabelSet(RowNumbers(n_labels))
     features = read_features(parts["features"]) if "features" in parts else None
     if features is not None and labels.texts is not None:
         raise DataError("the labels have both texts and features", where=_paths(parts), todo="Keep one of them.")
@@ -161,15 +161,18 @@ def _read_texts(roles: Mapping[str, Parts], label_parts: Parts, separator: str) 
 
 
 def _named_labels(file: DataFile) -> LabelSet:
-    rows: dict[str, LabelRow] = {}
+    lines: dict[str, int] = {}  # of each name
+    texts: list[str | None] = []
     for row in read_label_rows(file):
-        first = rows.setdefault(row.name, row)
-        if first is not row:
-            raise DataError("a label stands in the file twice", where=f"{first.where} and {row.where}", got=row.name)
-    if not rows:
+        line = lines.setdefault(row.name, row.line)
+        if line != row.line:
+            where = f"{file.path}:{line} and {file.path}:{row.line}"
+            raise DataError("a label stands in the file twice", where=where, got=row.name)
+        texts.append(row.text)
+    if not lines:
         raise DataError("the file is empty", where=str(file.path))
-    has_text = any(row.text is not None for row in rows.values())
-    return LabelSet(list(rows), [row.text or "" for row in rows.values()] if has_text else None)
+    has_text = any(text is not None for text in texts)
+    return LabelSet(list(lines), [text or "" for text in texts] if has_text else None)
 
 
 @final

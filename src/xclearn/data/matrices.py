@@ -5,7 +5,9 @@ Every matrix leaves here checked: finite, in range, indices sorted and unique. K
 
 from __future__ import annotations
 
+import math
 import re
+import zipfile
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ import scipy.sparse as sp
 from xclearn.data.folder import DataFile
 from xclearn.errors import DataError
 from xclearn.files import numbered_lines
+from xclearn.limits import largest_contents, too_much
 
 _LARGEST_DIMENSION = 2**31 - 1
 _XC_HEADER = re.compile(r"\s*\d+\s+\d+\s+\d+\s*")
@@ -111,18 +114,93 @@ def _read_sparse_text(path: Path) -> sp.csr_matrix:
 
 
 def _read_npz(path: Path) -> sp.csr_matrix:
+    """A csr, csc or coo matrix, every index checked here: SciPy's own check passes over some files that crash it."""
     try:
-        with open(path, "rb") as file:  # opened here: NumPy leaves a damaged archive open
-            matrix = sp.load_npz(file)
-        if matrix.format in ("csr", "csc"):
-            matrix.check_format(full_check=True)
-        if matrix.format not in ("csr", "csc", "coo") or matrix.dtype.kind not in "biuf":
-            raise ValueError(f"a {matrix.format} matrix of {matrix.dtype}")
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            _refuse_bomb(archive, path)
+            matrix = _assembled(_Members(archive), path)
         with np.errstate(over="ignore"):
             return sp.csr_matrix(matrix, dtype=np.float32)
+    except DataError:
+        raise
     except Exception as error:  # a damaged archive fails in as many ways as zip, zlib and NumPy have parts
         what = f"not a sparse matrix saved by scipy ({error})"
         raise DataError(what, where=str(path), allowed="csr, csc or coo of real numbers") from error
+
+
+def _refuse_bomb(archive: zipfile.ZipFile, path: Path) -> None:
+    unpacked = sum(member.file_size for member in archive.infolist())
+    if unpacked > largest_contents(path):
+        what = "the file unpacks to more bytes than its size makes plausible"
+        raise too_much("expansion", what, where=str(path), got=unpacked, most=largest_contents(path))
+
+
+@final
+class _Members:
+    """The arrays of an .npz by name; none is allocated that its part of the archive cannot fill."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+
+    def vector(self, name: str, kinds: str) -> np.ndarray:
+        """A one-dimensional array whose dtype is of one of these kinds."""
+        array = self.array(name)
+        if array.ndim != 1 or array.dtype.kind not in kinds:
+            raise ValueError(f"'{name}' is of {array.dtype}, shape {array.shape}")
+        return array
+
+    def array(self, name: str) -> np.ndarray:
+        """An array of any shape."""
+        member = self._archive.getinfo(f"{name}.npy")
+        with self._archive.open(member) as stream:
+            version = np.lib.format.read_magic(stream)
+            readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, _, dtype = readers[version](stream)
+        if dtype.hasobject or math.prod(shape) * dtype.itemsize > member.file_size:
+            raise ValueError(f"'{name}' is of {dtype}, shape {shape}, in {member.file_size} bytes")
+        with self._archive.open(member) as stream:
+            return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def _assembled(members: _Members, path: Path) -> sp.csr_matrix | sp.csc_matrix | sp.coo_matrix:
+    layout = members.array("format").item()
+    layout = layout.decode("ascii") if isinstance(layout, bytes) else layout
+    if layout not in ("csr", "csc", "coo"):
+        raise ValueError(f"a {layout} matrix")
+    n_rows, width = map(int, members.vector("shape", "iu"))
+    if not 0 <= min(n_rows, width) <= max(n_rows, width) <= _LARGEST_DIMENSION:
+        raise ValueError(f"shape {(n_rows, width)}")
+    _refuse_implausible_rows(n_rows, path)
+    values = members.vector("data", "biuf")
+    if layout == "coo":
+        rows = _indices_below(n_rows, members.vector("row", "iu"), "row")
+        columns = _indices_below(width, members.vector("col", "iu"), "col")
+        return sp.coo_matrix((values, (rows, columns)), shape=(n_rows, width))
+    n_starts, n_indices = (n_rows, width) if layout == "csr" else (width, n_rows)
+    starts = _offsets(members.vector("indptr", "iu"), n_starts, len(values))
+    indices = _indices_below(n_indices, members.vector("indices", "iu"), "indices")
+    kind = sp.csr_matrix if layout == "csr" else sp.csc_matrix
+    return kind((values, indices, starts), shape=(n_rows, width))
+
+
+def _refuse_implausible_rows(n_rows: int, path: Path) -> None:
+    """A document takes a byte at least; a header can claim more, and each of them would take memory."""
+    if n_rows > largest_contents(path):
+        what = "the file claims more documents than it can hold"
+        raise too_much("expansion", what, where=str(path), got=n_rows, most=largest_contents(path))
+
+
+def _indices_below(end: int, indices: np.ndarray, name: str) -> np.ndarray:
+    if len(indices) and not 0 <= indices.min() <= indices.max() < end:
+        raise ValueError(f"'{name}' holds {indices.min()} to {indices.max()}, not 0 to {end - 1}")
+    return indices.astype(np.int64, copy=False)
+
+
+def _offsets(starts: np.ndarray, n_rows: int, n_entries: int) -> np.ndarray:
+    """Ascending from 0 to the number of entries. Compared, not subtracted: a difference can wrap around."""
+    if len(starts) != n_rows + 1 or starts[0] != 0 or starts[-1] != n_entries or np.any(starts[1:] < starts[:-1]):
+        raise ValueError(f"'indptr' does not ascend from 0 to {n_entries} in {n_rows} steps")
+    return starts.astype(np.int64, copy=False)
 
 
 def _read_dense(path: Path) -> np.ndarray:
@@ -134,6 +212,7 @@ def _read_dense(path: Path) -> np.ndarray:
             values = np.array(stored, dtype=np.float32)  # (n, D)
     except Exception as error:  # as above
         raise DataError(f"not a two-dimensional array saved by NumPy ({error})", where=str(path)) from error
+    _refuse_implausible_rows(len(values), path)  # a row of width 0 takes no byte
     broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(broken):
         raise DataError("a feature is not a finite number", where=f"{path}:{broken[0] + 1}")
@@ -146,6 +225,7 @@ def _header(lines: Iterator[tuple[int, str]], path: Path, names: tuple[str, ...]
     if len(fields) == len(names) and all(field.isdecimal() and len(field) < 11 for field in fields):
         numbers = [int(field) for field in fields]
         if max(numbers) <= _LARGEST_DIMENSION:
+            _refuse_implausible_rows(numbers[0], path)
             return numbers
     what = "wrong header" if line else "the file is empty, it has not even a header"
     raise DataError(what, where=f"{path}:1", got=line or None, allowed=f"'{' '.join(names)}' as whole numbers")

@@ -9,17 +9,20 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from itertools import pairwise, repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from xclearn.data.folder import DataFile
 from xclearn.errors import DataError
 from xclearn.files import Lines, name_of, numbered_lines
+from xclearn.limits import largest_contents, limits, too_much
 
 FASTTEXT_PREFIX = "__label__"
 
 _FIELDS = ("uid", "label", "text", "title", "content", "labels", "target_ind")
 _LARGEST_FIELD = 2**31 - 1  # of a CSV field; Python's own limit of 128 KiB is less than a long document
+_ROWS_AT_ONCE = 4096  # of a Parquet file
 
 Row = dict[str, Any]
 NumberedRows = Iterator[tuple[int, Row]]
@@ -37,7 +40,7 @@ class Record(NamedTuple):
 class LabelRow(NamedTuple):
     """A row of a label file."""
 
-    where: str  # file:line
+    line: int
     name: str
     text: str | None
 
@@ -62,7 +65,7 @@ def read_label_rows(file: DataFile) -> Iterator[LabelRow]:
         name = _string(row, "label" if "label" in row else "uid", where)
         if not name:
             raise DataError("no 'label' here, or an empty one", where=where, got=", ".join(row), allowed="label, text")
-        yield LabelRow(where, name, _text(row, where))
+        yield LabelRow(line, name, _text(row, where))
 
 
 def read_documents(source: Lines) -> Iterator[str]:
@@ -78,13 +81,13 @@ def read_documents(source: Lines) -> Iterator[str]:
                 continue
             as_json = _is_json_object(line)
             if not as_json:
-                yield from [""] * blank_lines
+                yield from repeat("", blank_lines)
         if not as_json:
             yield line
         elif line.strip():
             yield _document_text(line, f"{name_of(source)}:{number}")
     if as_json is None:
-        yield from [""] * blank_lines
+        yield from repeat("", blank_lines)
 
 
 def _document_text(line: str, where: str) -> str:
@@ -135,8 +138,9 @@ def _json_object(line: str, where: str) -> Row:
 
 
 def _csv_rows(path: Path, delimiter: str) -> NumberedRows:
-    csv.field_size_limit(_LARGEST_FIELD)
-    reader = csv.reader((line for _, line in numbered_lines(path, keep_ends=True)), delimiter=delimiter, strict=True)
+    csv.field_size_limit(min(limits().line, _LARGEST_FIELD))
+    lines = _RowLines(path)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] = []
     start = 1
     try:
@@ -148,23 +152,115 @@ def _csv_rows(path: Path, delimiter: str) -> NumberedRows:
                     raise DataError(f"{len(header)} fields expected", where=f"{path}:{start}", got=len(fields))
                 yield start, dict(zip(header, fields, strict=True))
             start = reader.line_num + 1
+            lines.start_row(start)
     except csv.Error as error:
         raise DataError(f"not readable as a table ({error})", where=f"{path}:{start}") from error
 
 
-def _parquet_rows(path: Path) -> NumberedRows:
-    from pyarrow.parquet import ParquetFile
+@final
+class _RowLines(Iterator[str]):
+    """The lines of a table. A row may take several, together no longer than a line may be: a quote that is never
+    closed makes one row of all that follows."""
 
-    number = 0
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines = numbered_lines(path, keep_ends=True)
+        self._longest = limits().line
+        self.start_row(1)
+
+    def start_row(self, line: int) -> None:
+        self._start = line
+        self._characters = 0
+
+    def __next__(self) -> str:
+        _, line = next(self._lines)
+        self._characters += len(line)
+        if self._characters > self._longest:
+            what = "a row of the table is too long; is a quote left open?"
+            raise too_much("line", what, where=f"{self._path}:{self._start}")
+        return line
+
+
+def _parquet_rows(path: Path) -> NumberedRows:
+    """Rows of the columns that mean something here. Run lengths and dictionaries can make millions of long texts of a
+    few bytes: repeated values stay one value, and what comes out is counted."""
+    from pyarrow.parquet import ParquetFile, read_metadata
+
+    number, seen = 0, 0
     try:
-        with ParquetFile(path) as file:
-            columns = [name for name in file.schema_arrow.names if name in _FIELDS]
-            for batch in file.iter_batches(batch_size=4096, columns=columns):
-                for row in batch.to_pylist():
+        metadata, most = read_metadata(path), largest_contents(path)
+        leaves = _plausible_leaves(metadata, path, most)
+        with ParquetFile(path, metadata=metadata, read_dictionary=leaves) as file:
+            columns = _readable_columns(file.schema_arrow)
+            if not columns and metadata.num_rows:
+                yield 1, {}  # who asked for the rows says what they lack
+                return
+            for batch in _batches(file, columns):
+                for values in zip(*map(_shared_values, batch.columns), strict=True):
                     number += 1
-                    yield number, row
+                    seen += sum(map(_characters, values))
+                    if seen > most:
+                        what = "the file unpacks to more text than its size makes plausible"
+                        raise too_much("expansion", what, where=f"{path}:{number}", most=most)
+                    yield number, dict(zip(columns, values, strict=True))
+    except DataError:
+        raise
     except Exception as error:  # a damaged file fails in as many ways as Arrow has parts
         raise DataError(f"not readable as Parquet ({error})", where=f"{path}:{number + 1}") from error
+
+
+def _batches(file: Any, columns: list[str]) -> Iterator[Any]:
+    """A row group at a time: each has dictionaries of its own, and Arrow cannot join those of lists."""
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=columns, use_threads=False)
+
+
+def _plausible_leaves(metadata: Any, path: Path, most: int) -> list[str]:
+    """The paths of the columns to read, all of whose values and bytes the file can plausibly hold."""
+    leaves = set()
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema.split(".")[0] in _FIELDS:
+                leaves.add(column.path_in_schema)
+                claimed = max(metadata.num_rows, column.num_values, column.total_uncompressed_size)
+                if claimed > most:
+                    what = "the file claims more rows, values or bytes than its size makes plausible"
+                    raise too_much("expansion", what, where=str(path), got=claimed, most=most)
+    return sorted(leaves)
+
+
+def _readable_columns(schema: Any) -> list[str]:
+    from pyarrow import types
+
+    columns = [field for field in schema if field.name in _FIELDS]
+    for field in columns:
+        inner = field.type.value_type if types.is_list(field.type) or types.is_large_list(field.type) else field.type
+        inner = inner.value_type if types.is_dictionary(inner) else inner
+        if types.is_nested(inner) or types.is_dictionary(inner):
+            raise ValueError(f"column '{field.name}' is of type {field.type}")
+    return [field.name for field in columns]
+
+
+def _shared_values(column: Any) -> list[Any]:
+    """The values of an Arrow array as Python has them, equal texts being one object."""
+    from pyarrow import types
+
+    if types.is_dictionary(column.type):
+        rows = column.indices.to_pylist()
+        words = {row: column.dictionary[row].as_py() for row in set(rows) - {None}}
+        return [words.get(row) for row in rows]
+    if types.is_list(column.type) or types.is_large_list(column.type):
+        inner, spans = _shared_values(column.values), pairwise(column.offsets.to_pylist())
+        present = column.is_valid().to_pylist()
+        return [inner[start:end] if here else None for (start, end), here in zip(spans, present, strict=True)]
+    return column.to_pylist()
+
+
+def _characters(value: Any) -> int:
+    """How much of a file this value takes at least, were nothing packed."""
+    if isinstance(value, list):
+        return 1 + sum(map(_characters, value))
+    return 1 + len(value) if isinstance(value, str | bytes) else 1
 
 
 def _fasttext_rows(path: Path) -> NumberedRows:
