@@ -119,7 +119,8 @@ def test_the_model_tells_what_training_recorded(server: Server) -> None:
 
 def test_probes_answer(server: Server) -> None:
     assert server.ask("GET", "/healthz").content == {"status": "alive"}
-    assert server.ask("GET", "/readyz").content == {"status": "ready"}
+    version = server.ask("GET", "/model").content["version"]
+    assert server.ask("GET", "/readyz").content == {"status": "ready", "version": version, "stale": False}
 
 
 def test_metrics_count_what_was_asked(server: Server) -> None:

@@ -48,7 +48,7 @@ def test_a_worker_that_takes_a_dead_one_s_place_forgets_only_what_that_had_in_ha
     dead.add(IN_FLIGHT, 3)
     dead.add(REQUESTS, 7, series=FINE)
     other.add(IN_FLIGHT)
-    dead.clear(IN_FLIGHT)
+    dead.set(IN_FLIGHT, 0)
     assert read(other)["xclearn_requests_in_flight"] == 1
     assert read(other)[f"xclearn_requests_total{{{FINE}}}"] == 7
 

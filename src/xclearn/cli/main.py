@@ -193,7 +193,7 @@ def serve(
     model: ModelPath,
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8080,
-    workers: Annotated[int, typer.Option(help="Processes; they share one mapped model.")] = 1,
+    workers: Annotated[int, typer.Option(help="Processes; they share one copy of the model.")] = 1,
     token_file: Annotated[
         Path | None, typer.Option(help="Only clients that show this token may ask; or set XCLEARN_TOKEN.")
     ] = None,

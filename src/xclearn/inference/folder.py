@@ -29,7 +29,7 @@ from xclearn.inference.train_texts import TrainTexts
 from xclearn.text import Vectoriser, vectoriser_from_state
 
 FORMAT, FORMAT_VERSION = "xclearn-model", 1
-_JSON, _TENSORS, _CARD = "model.json", "tensors.safetensors", "README.md"
+JSON_FILE, TENSORS_FILE, CARD_FILE = "model.json", "tensors.safetensors", "README.md"
 
 
 @final
@@ -52,10 +52,10 @@ def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> No
         if isinstance(model.labels.texts, list | tuple | StringTable):  # label features are only needed to train
             labels["texts"] = _freeze(list(model.labels.texts), "labels.texts", tensors)
         kept = {} if model.train_texts is None else {"train_texts": _freeze(model.train_texts, "train_texts", tensors)}
-        write_tensors(temporary / _TENSORS, tensors)
+        write_tensors(temporary / TENSORS_FILE, tensors)
         card = model_card(model.about, model.servable.n_labels)
-        (temporary / _CARD).write_text(card, encoding="utf-8", errors="replace")  # a file name may not be Unicode
-        files = {name: _fingerprint(temporary / name) for name in (_TENSORS, _CARD)}
+        (temporary / CARD_FILE).write_text(card, encoding="utf-8", errors="replace")  # a file name may not be Unicode
+        files = {name: _fingerprint(temporary / name) for name in (TENSORS_FILE, CARD_FILE)}
         content = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -66,25 +66,30 @@ def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> No
             "files": files,
         }
         content["sha256"] = _own_hash(content)
-        (temporary / _JSON).write_bytes(_json_bytes(content))
+        (temporary / JSON_FILE).write_bytes(_json_bytes(content))
 
 
 def load_model(folder: str | Path, *, verify: bool = True) -> Model:
     """Read a folder; with `verify` every byte is hashed, without only JSON, sizes, headers and shapes are checked."""
     path = Path(folder)
-    content = _read_json(path / _JSON)
-    for name in (_TENSORS, _CARD):
-        _check_file(path / name, content["files"].get(name), verify)
-    tensors, _ = read_tensors(path / _TENSORS)
+    content = read_description(read_json(path / JSON_FILE), path / JSON_FILE)
+    for name in (TENSORS_FILE, CARD_FILE):
+        check_file(path / name, content["files"].get(name), verify)
+    return model_of(content, path)
+
+
+def model_of(content: dict[str, Any], path: Path, mapped: np.ndarray | None = None) -> Model:
+    """The model of a description and the tensor file of the folder, or the bytes of that file in `mapped`."""
+    tensors, _ = read_tensors(path / TENSORS_FILE, mapped)
     try:
         servable = _thaw(content["servable"], tensors)
         names = _thaw(content["labels"]["names"], tensors)
         texts = _thaw(content["labels"]["texts"], tensors) if "texts" in content["labels"] else None
         train_texts = _thaw(content["train_texts"], tensors) if "train_texts" in content else None
     except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise ModelError("the model description is incomplete", where=str(path / _JSON), got=str(error)) from error
+        raise ModelError("the model description is incomplete", where=str(path / JSON_FILE), got=str(error)) from error
     if not isinstance(servable, Servable | Ensemble):
-        raise ModelError("the model description holds no servable", where=str(path / _JSON))
+        raise ModelError("the model description holds no servable", where=str(path / JSON_FILE))
     servable.check()
     for table in [names] if texts is None else [names, texts]:
         if not (isinstance(table, StringTable) and 0 < len(table) == servable.n_labels):
@@ -92,7 +97,7 @@ def load_model(folder: str | Path, *, verify: bool = True) -> Model:
     if isinstance(train_texts, TrainTexts):
         train_texts.check(servable.n_labels)
     elif train_texts is not None:
-        raise ModelError("the model description holds no texts where they are said to be", where=str(path / _JSON))
+        raise ModelError("the model description holds no texts where they are said to be", where=str(path / JSON_FILE))
     return Model(servable, LabelSet(names, texts), content["about"], train_texts)
 
 
@@ -160,13 +165,19 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, dict) and all(_fits(item, arguments[1]) for item in value.values())
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> bytes:
+    """model.json as it stands there."""
     try:
-        raw = path.read_bytes()
-        content = json.loads(raw)
+        return path.read_bytes()
     except OSError as error:
         todo = "Name the folder that `xc train -o` wrote."
         raise ModelError("no model here", where=str(path.parent), got=error.strerror, todo=todo) from error
+
+
+def read_description(raw: bytes, path: Path) -> dict[str, Any]:
+    """What model.json says, if it is whole and of this version."""
+    try:
+        content = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise ModelError("model.json is damaged", where=str(path), got=str(error)) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -200,9 +211,16 @@ def _fingerprint(path: Path) -> dict[str, Any]:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
 
 
-def _check_file(path: Path, expected: Any, verify: bool) -> None:
+def check_file(path: Path, expected: Any, verify: bool) -> None:
+    """Refuse a file of another size than the description says or, with `verify`, of other bytes."""
     if not path.is_file() or not isinstance(expected, dict):
         raise ModelError("a file of the model is missing", where=str(path))
-    if path.stat().st_size != expected.get("bytes") or (verify and _fingerprint(path) != expected):
+    found = _fingerprint(path) if verify else {"bytes": path.stat().st_size, "sha256": expected.get("sha256")}
+    check_fingerprint(path, found, expected)
+
+
+def check_fingerprint(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Refuse another size or hash."""
+    if found["bytes"] != expected.get("bytes") or found["sha256"] != expected.get("sha256"):
         todo = "Copy the folder again or train anew."
         raise ModelError("the file was changed after the model was written", where=str(path), todo=todo)

@@ -45,10 +45,10 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mappi
             raise OSError(str(error)) from error
 
 
-def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """All tensors of a file, mapped read-only, and its metadata."""
+def read_tensors(path: Path, mapped: np.ndarray | None = None) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """All tensors of a file, mapped read-only, and its metadata; `mapped` (bytes,) uint8 stands for its bytes."""
     try:
-        mapped = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+        mapped = np.asarray(np.memmap(path, dtype=np.uint8, mode="r")) if mapped is None else mapped
     except (OSError, ValueError) as error:
         raise ModelError("the tensor file cannot be opened", where=str(path), got=str(error)) from error
     header, start = _header(mapped, path)

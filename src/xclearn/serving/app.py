@@ -28,6 +28,7 @@ from xclearn.serving.schemas import (
     ModelReply,
     PredictReply,
     PredictRequest,
+    Ready,
 )
 from xclearn.serving.settings import Limits, Settings
 
@@ -124,7 +125,7 @@ def _add_questions(app: FastAPI, live: Live, limits: Limits) -> None:
     @app.get("/model", response_model=ModelReply)
     async def model() -> Response:
         """The model in service: its labels, settings, data and metrics, and what this server allows."""
-        return json_response({**live.now.facts, "limits": asdict(limits)})
+        return json_response({**live.now.facts, "stale": live.stale, "limits": asdict(limits)})
 
 
 def _takes(kind: type[BaseModel]) -> dict[str, Any]:
@@ -162,11 +163,11 @@ def _add_probes(app: FastAPI, live: Live, metrics: Metrics) -> None:
         """The process answers."""
         return json_response({"status": "alive"})
 
-    @app.get("/readyz", response_model=Health)
+    @app.get("/readyz", response_model=Ready)
     async def readyz() -> Response:
         """A text was just predicted."""
         await live.now.predict([""], 1, None, [])
-        return json_response({"status": "ready"})
+        return json_response({"status": "ready", "version": live.now.facts["version"], "stale": live.stale})
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics_() -> Response:

@@ -1,45 +1,35 @@
 """The model in service, and its replacement by the next one while requests go on.
 
-A request keeps the model it began with; the old model goes when its last request has. Every load reads and hashes every
-byte of the folder. Knows nothing about HTTP.
+A request keeps the model it began with; the old model goes when its last request has. What is served is a private copy
+of the folder, so nothing that happens to the folder changes an answer before a reload. Knows nothing about HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
-from xclearn.errors import ModelError, XclearnError
 from xclearn.inference.explain import Explanation, explain
 from xclearn.inference.labels import LabelIndex, predict_among
 from xclearn.inference.predictor import Predictor
+from xclearn.inference.sealed import Sealed
 from xclearn.inference.train_texts import Near
 from xclearn.serving.batching import Answers, Batcher, name_labels
 from xclearn.serving.log import log_event
-from xclearn.serving.metrics import RELOADS, Metrics
+from xclearn.serving.metrics import RELOADS, STALE, Metrics
 from xclearn.serving.settings import Settings
-from xclearn.text.documents import TEXTS
+from xclearn.serving.trial import sealed_predictor, told
 
 _NONE = np.empty(0, np.int64)
 _MOST_NEAR = 3  # training texts shown with a label
-
-
-def load_verified(settings: Settings) -> Predictor:
-    """A model for texts whose every byte was hashed."""
-    predictor = Predictor.load(settings.folder, verify=True, n_threads=settings.n_threads)
-    reads, where = predictor.model.servable.vectoriser.reads, str(settings.folder)
-    if reads != TEXTS:
-        raise ModelError("the server reads texts", where=where, got=reads, allowed=TEXTS)
-    return predictor
+LOOK_EVERY = 2.0  # seconds between two looks at the folder
 
 
 @final
@@ -97,38 +87,70 @@ class Service:
         return {"label": names[label], "text": texts[label] if isinstance(texts, Sequence) else None}
 
 
+def refuse_reload(error: Exception, metrics: Metrics) -> None:
+    """Count and log a model that cannot be served; the old one stays."""
+    metrics.add(RELOADS, series='result="refused"')
+    log_event("reload refused", error=told(error))
+
+
+@final
+class Folder:
+    """The copy in service of a folder, and whether the folder has changed since."""
+
+    def __init__(self, sealed: Sealed, metrics: Metrics) -> None:
+        self.sealed = sealed
+        self._metrics, self._stale, self._looked = metrics, False, time.monotonic()
+
+    def look(self) -> None:
+        """Every now and then, see whether the folder is still what was read, and say so once if it is not."""
+        if self._stale or time.monotonic() < self._looked + LOOK_EVERY:
+            return
+        self._looked = time.monotonic()
+        if self.sealed.changed():
+            self._stale = True
+            self._metrics.set(STALE, 1)
+            todo = "Answers stay those of the model that was read; SIGHUP reads it again."
+            log_event("folder changed", folder=str(self.sealed.folder), serving=self.sealed.version, todo=todo)
+
+    def replace(self, sealed: Sealed) -> None:
+        """Another copy is in service."""
+        self.sealed.close()
+        self.sealed, self._stale = sealed, False
+        self._metrics.set(STALE, 0)
+
+
 @final
 class Live:
-    """The service of now. `reload` replaces it; a folder that cannot be served leaves the old one in place."""
+    """The service of now; `take` replaces it."""
 
-    def __init__(self, settings: Settings, predictor: Predictor, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, sealed: Sealed, predictor: Predictor, metrics: Metrics) -> None:
         self._settings, self._metrics = settings, metrics
         self._thread = ThreadPoolExecutor(1, "predict")
-        self._loading = asyncio.Lock()
-        self.now = self._service(predictor)
+        self._taking = asyncio.Lock()
+        self.now = self._service(predictor, sealed)
 
-    async def reload(self) -> None:
-        """Read the folder again and serve what it holds from the next request on."""
-        async with self._loading:
+    async def take(self, sealed: Sealed) -> None:
+        """Serve another model from the next request on."""
+        async with self._taking:
             started = time.perf_counter()
-            try:
-                predictor = await asyncio.to_thread(load_verified, self._settings)
-            except (XclearnError, OSError) as error:
-                self._metrics.add(RELOADS, series='result="refused"')
-                log_event("reload refused", error=str(error))
-                return
-            self.now = self._service(predictor)
+            predictor = await asyncio.to_thread(sealed_predictor, sealed, self._settings.n_threads)
+            self.now = self._service(predictor, sealed)
             self._metrics.add(RELOADS, series='result="done"')
-            log_event("reload", version=self.now.facts["version"], seconds=round(time.perf_counter() - started, 3))
+            log_event("reload", version=sealed.version, seconds=round(time.perf_counter() - started, 3))
 
-    def _service(self, predictor: Predictor) -> Service:
-        return Service(predictor, _facts(self._settings.folder, predictor), self._thread, self._metrics)
+    @property
+    def stale(self) -> bool:
+        """Whether the folder has changed since the model in service was read."""
+        return self._metrics.total(STALE) > 0
+
+    def _service(self, predictor: Predictor, sealed: Sealed) -> Service:
+        return Service(predictor, _facts(sealed, predictor), self._thread, self._metrics)
 
 
-def _facts(folder: Path, predictor: Predictor) -> dict[str, Any]:
+def _facts(sealed: Sealed, predictor: Predictor) -> dict[str, Any]:
     about = json.loads(json.dumps(predictor.about), parse_constant=lambda _: None)  # a NaN is no JSON
     return {
-        "version": hashlib.sha256((folder / "model.json").read_bytes()).hexdigest()[:12],
+        "version": sealed.version,
         "loaded": datetime.now(UTC).isoformat(timespec="seconds"),
         "n_labels": len(predictor.labels),
         "about": about,

@@ -55,8 +55,9 @@ IN_FLIGHT = Family("xclearn_requests_in_flight", "gauge", "Requests being answer
 BATCH = Family("xclearn_batch_texts", "histogram", "Texts predicted together.", buckets=_TEXTS)
 PREDICTION = Family("xclearn_prediction_seconds", "histogram", "One call of the predictor.", buckets=_SECONDS)
 RELOADS = Family("xclearn_reloads_total", "counter", "New models.", ('result="done"', 'result="refused"'))
+STALE = Family("xclearn_model_stale", "gauge", "1 if the folder has changed since the model in service was read.")
 
-_FAMILIES = (REQUESTS, SECONDS, IN_FLIGHT, BATCH, PREDICTION, RELOADS)
+_FAMILIES = (REQUESTS, SECONDS, IN_FLIGHT, BATCH, PREDICTION, RELOADS, STALE)
 
 
 def _columns() -> Iterator[tuple[tuple[str, str], int]]:
@@ -83,9 +84,13 @@ class Metrics:
         """Count."""
         self._own[_COLUMN_OF[family.name, series]] += amount
 
-    def clear(self, family: Family) -> None:
-        """Forget what a worker that died had in hand."""
-        self._own[_COLUMN_OF[family.name, ""]] = 0
+    def set(self, family: Family, value: float) -> None:
+        """What is so now, in this worker."""
+        self._own[_COLUMN_OF[family.name, ""]] = value
+
+    def total(self, family: Family) -> float:
+        """All workers' values together."""
+        return float(self._all[:, _COLUMN_OF[family.name, ""]].sum())
 
     def observe(self, family: Family, value: float, series: str = "") -> None:
         """Count a value in its bucket."""

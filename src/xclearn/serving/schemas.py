@@ -96,6 +96,7 @@ class ModelReply(BaseModel):
     version: str
     loaded: str
     n_labels: int
+    stale: bool = Field(description="The folder has changed since; answers are those of the model that was read.")
     limits: dict[str, float]
     about: dict[str, Any]
 
@@ -104,6 +105,13 @@ class Health(BaseModel):
     """A sign of life."""
 
     status: str
+
+
+class Ready(Health):
+    """The model in service answers; `stale` if its folder has changed since it was read."""
+
+    version: str
+    stale: bool
 
 
 class ErrorReply(BaseModel):
