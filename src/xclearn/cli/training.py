@@ -12,10 +12,12 @@ import typer
 
 from xclearn.cli.progress import say, training_view
 from xclearn.errors import ConfigError, nearest
+from xclearn.writing import remove_leftovers
 
 if TYPE_CHECKING:
     from xclearn.data import Dataset
     from xclearn.training.algorithm import Algorithm
+    from xclearn.training.checkpoint import Checkpoint
 
 _CONFIG: dict[str, type] = {"algorithm": str, "data": str, "settings": dict}
 
@@ -64,9 +66,12 @@ def _train(request: Request) -> None:
     say(describe(data))
     if request.keep_texts and not isinstance(data.train.documents, Sequence):
         raise ConfigError("only texts can be kept", where="--keep-texts", got="features")
-    fit(algorithm, data, request, request.checkpoint)
-    values = measure_and_save(algorithm, data, request)
-    Checkpoint(request.checkpoint).remove()
+    remove_leftovers(request.out)
+    checkpoint = Checkpoint(request.checkpoint, replace=request.overwrite)
+    with checkpoint.held():  # also while the model is written: until then another run must not remove it
+        fit(algorithm, data, request, checkpoint)
+        values = measure_and_save(algorithm, data, request)
+        checkpoint.remove()
     _say_what_next(values, shlex.quote(str(request.out)), shlex.quote(source))
 
 
@@ -116,7 +121,7 @@ def describe(data: Dataset) -> str:
     return f"data: {data.name}, {data.n_labels:,} labels, documents: {sizes}"
 
 
-def fit(algorithm: Algorithm, data: Dataset, request: Request, checkpoint: Path | None = None) -> None:
+def fit(algorithm: Algorithm, data: Dataset, request: Request, checkpoint: Checkpoint | None = None) -> None:
     """Fit with the progress shown."""
     with training_view(request.log) as callback:
         algorithm.fit(
