@@ -87,11 +87,12 @@ class Algorithm(ABC):
             run.note(texts_cut_at_max_length=prepared.n_cut)
         chosen = self._resolve(prepared.size, place.type)
         chosen._announce(prepared.size, run)
+        fingerprint = chosen._fingerprint(data, seed, place.type)
         with run.checkpoint.held():
-            run.checkpoint.open(chosen._fingerprint(data, seed, place.type), resume=resume)
+            run.checkpoint.open(fingerprint, resume=resume)
             chosen._train(prepared, run)
             servable = re_ranked(chosen._servable(prepared), prepared, run, self.sparse_ranker, self.calibration)
-        about = self._about(chosen, data, run, time.perf_counter() - started)
+        about = self._about(chosen, data, run, time.perf_counter() - started) | {"run": fingerprint}
         self.model_ = Model(servable, data.labels, about)
         self.resolved_ = about["resolved"]
         return self

@@ -67,7 +67,7 @@ class Checkpoint:
         index = self.folder / _INDEX
         remove_leftovers_in(self.folder)
         if resume:
-            self._check(index, fingerprint)
+            self._check(fingerprint)
             return
         make_folders(self.folder)
         if self._replace:
@@ -79,16 +79,22 @@ class Checkpoint:
         with atomic_path(index) as temporary:
             temporary.write_text(json.dumps({"format": "xclearn-checkpoint", "fingerprint": fingerprint}))
 
-    def _check(self, index: Path, fingerprint: str) -> None:
+    def fingerprint(self) -> str:
+        """Of the run that the folder belongs to."""
+        assert self.folder is not None
+        index = self.folder / _INDEX
         try:
-            found = json.loads(index.read_text(encoding="utf-8"))["fingerprint"]
+            return str(json.loads(index.read_text(encoding="utf-8"))["fingerprint"])
         except OSError as error:
-            raise ModelError("nothing to resume", where=str(index.parent), got=error.strerror) from error
+            raise ModelError("nothing to resume", where=str(self.folder), got=error.strerror) from error
         except (ValueError, KeyError, TypeError) as error:
             raise ModelError("the checkpoint is damaged", where=str(index)) from error
+
+    def _check(self, fingerprint: str) -> None:
+        found = self.fingerprint()
         if found != fingerprint:
             todo = "Resume with the same data, settings and seed, or start anew without resume."
-            raise ModelError("the checkpoint is of another run", where=str(index.parent), got=found, todo=todo)
+            raise ModelError("the checkpoint is of another run", where=str(self.folder), got=found, todo=todo)
 
     def save(self, name: str, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         """Keep tensors and JSON facts under a name, atomically."""
