@@ -1,11 +1,9 @@
-"""Compressed reading and atomic writing, against files made by other means and a disk that really fails."""
+"""Compressed reading, against files made by other means."""
 
 import bz2
-import errno
 import gzip
 import io
 import lzma
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pyarrow
 import pytest
 
 from xclearn.errors import DataError
-from xclearn.files import atomic_folder, atomic_path, numbered_lines, open_text
+from xclearn.files import numbered_lines, open_text
 
 SUFFIXES = ("", ".gz", ".xz", ".bz2", ".zst")
 TEXT = "first\nsecond é\n\nlast"
@@ -103,70 +101,3 @@ def test_streams_of_bytes_and_of_text() -> None:
     broken = io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="utf-8")
     with pytest.raises(DataError, match="not UTF-8"):
         list(numbered_lines(broken))
-
-
-def write_and_fail(path: Path) -> None:
-    path.write_text("half")
-    raise KeyError
-
-
-def test_atomic_path_replaces_on_success_only(tmp_path: Path) -> None:
-    path = tmp_path / "file.txt"
-    path.write_text("old")
-    with pytest.raises(KeyError), atomic_path(path) as temporary:
-        write_and_fail(temporary)
-    assert path.read_text() == "old"
-    with atomic_path(path) as temporary:
-        temporary.write_text("new")
-        assert path.read_text() == "old"
-        assert temporary.parent == path.parent
-    assert path.read_text() == "new"
-    assert os.listdir(tmp_path) == ["file.txt"]
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device that is always full")
-@pytest.mark.parametrize("manager", [atomic_path, atomic_folder])
-def test_a_full_disk_is_our_error_and_leaves_nothing(tmp_path: Path, manager: Any) -> None:
-    def fill() -> None:
-        with open("/dev/full", "w") as file:
-            file.write("x")
-
-    with pytest.raises(DataError, match=os.strerror(errno.ENOSPC)), manager(tmp_path / "target"):
-        fill()
-    assert os.listdir(tmp_path) == []
-
-
-def test_writing_where_there_is_no_folder_is_our_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="writing failed"), atomic_path(tmp_path / "absent" / "file") as temporary:
-        temporary.write_text("x")
-
-
-def test_atomic_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    folder = tmp_path / "inner" / "folder"
-    with pytest.raises(KeyError), atomic_folder(folder) as temporary:
-        write_and_fail(temporary / "half")
-    assert not folder.exists()
-    with atomic_folder(folder) as temporary:
-        (temporary / "whole").write_text("x")
-        assert not folder.exists()
-    assert os.listdir(folder) == ["whole"]
-    assert os.listdir(folder.parent) == ["folder"]
-
-
-def test_atomic_folder_refuses_what_it_would_overwrite_before_any_work(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("precious")
-    for target, what in ((tmp_path, "not empty"), (tmp_path / "mine", "in the way")):
-        with pytest.raises(DataError, match=what), atomic_folder(target):
-            pytest.fail("the block ran")
-    assert (tmp_path / "mine").read_text() == "precious"
-
-
-def test_atomic_folder_replaces_its_files_and_keeps_others(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "ours").write_text("old")
-    (folder / "notes").write_text("precious")
-    with atomic_folder(folder, replace=True) as temporary:
-        (temporary / "ours").write_text("new")
-    assert {path.name: path.read_text() for path in folder.iterdir()} == {"ours": "new", "notes": "precious"}
-    assert os.listdir(tmp_path) == ["folder"]

@@ -1,4 +1,4 @@
-"""Files: compressed text read line by line, writes that are whole or not there at all.
+"""Files: compressed text read line by line. Writing is in `writing`.
 
 Every failure of the disk, the compression or the encoding becomes a `DataError` that names the file and the line. This
 module knows nothing about what the lines mean.
@@ -12,8 +12,6 @@ import gzip
 import io
 import lzma
 import os
-import shutil
-import uuid
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import repeat, takewhile
@@ -181,60 +179,6 @@ def name_of(source: Lines) -> str:
 
 
 @contextlib.contextmanager
-def atomic_path(path: FilePath) -> Iterator[Path]:
-    """A path beside `path` to write to; it takes the place of `path` if the block succeeds and vanishes if it fails."""
-    target = Path(os.path.realpath(path))
-    temporary = _beside(target, "tmp")
-    with _writing(target):
-        try:
-            yield temporary
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def atomic_folder(path: FilePath, *, replace: bool = False) -> Iterator[Path]:
-    """A new folder beside `path` to fill; it becomes `path` if the block succeeds and vanishes if it fails.
-
-    A folder that holds something is refused before the block runs. With `replace`, files of the same name are
-    replaced and everything else in the old folder stays.
-    """
-    target = Path(os.path.realpath(path))
-    temporary, old = _beside(target, "tmp"), _beside(target, "old")
-    with _writing(target):
-        _refuse_occupied(target, replace)
-        try:
-            temporary.mkdir(parents=True)
-            yield temporary
-            if target.exists():
-                os.rename(target, old)
-            os.rename(temporary, target)
-            _carry_over(old, target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _refuse_occupied(target: Path, replace: bool) -> None:
-    if target.exists() and not target.is_dir():
-        raise DataError("a file is in the way of the folder", where=str(target), todo="Choose another folder.")
-    if not replace and target.exists() and any(target.iterdir()):
-        raise DataError("the folder is not empty", where=str(target), todo="Choose another folder, or empty it.")
-
-
-def _carry_over(old: Path, new: Path) -> None:
-    if old.exists():
-        for entry in old.iterdir():
-            if not (new / entry.name).exists():
-                os.rename(entry, new / entry.name)
-        shutil.rmtree(old)
-
-
-def _beside(target: Path, kind: str) -> Path:
-    return target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.{kind}")
-
-
-@contextlib.contextmanager
 def _reading(source: Lines) -> Iterator[None]:
     try:
         yield
@@ -242,14 +186,6 @@ def _reading(source: Lines) -> Iterator[None]:
         raise DataError("no such file", where=name_of(source)) from error
     except OSError as error:
         raise DataError(f"the file cannot be read ({error.strerror or error})", where=name_of(source)) from error
-
-
-@contextlib.contextmanager
-def _writing(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"writing failed ({error.strerror or error})", where=str(target)) from error
 
 
 def _broken_utf8(source: Lines, number: int, error: UnicodeDecodeError) -> DataError:

@@ -13,9 +13,9 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "xclearn"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# A module imports only from its own package and from what stands before it; the first five are one tier.
+# A module imports only from its own package and from what stands before it; the first six are one tier.
 FLOW = [
-    {"_version", "errors", "limits", "files", "config"},
+    {"_version", "errors", "limits", "files", "writing", "config"},
     *({name} for name in ("kernels", "text", "data", "labels", "metrics", "inference", "parts", "search")),
     *({name} for name in ("training", "algorithms", "integrations", "serving", "cli")),
 ]

@@ -31,7 +31,8 @@ class Killer:
 
     def audit(self, operation: str, arguments: tuple[Any, ...]) -> None:
         wanted = self.spot.get("operation") == operation
-        self.met(wanted and Path(os.fspath(arguments[0])).name.startswith(self.spot["file"]))
+        parts = Path(os.fspath(arguments[0])).parts if wanted else ()
+        self.met(any(part.startswith(self.spot["file"]) for part in parts))
 
     def met(self, here: bool) -> None:
         self.left -= here

@@ -332,6 +332,23 @@ def test_a_full_disk_while_the_model_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_the_log(data: Path, tmp_path: Path, xc: Callable[..., Result]) -> None:
+    result = xc("train", data, "-o", tmp_path / "model", *QUICK, "--log", "/dev/full")
+    assert_refused(result, "/dev/full: writing failed", "No space left on device")
+
+
+def test_a_failed_run_is_in_the_way_until_it_is_told_to_be_replaced(
+    data: Path, tmp_path: Path, xc: Callable[..., Result]
+) -> None:
+    failed = run("train", data, "-o", tmp_path / "model", *QUICK, preexec_fn=limit_files(4096))
+    assert_refused(failed, "writing failed")
+    command = ("train", data, "-o", tmp_path / "model", "--set", "epochs=1", "--set", "embedding_dim=8")
+    assert_refused(xc(*command), "a checkpoint of an earlier run is in the way", "--resume", "--overwrite")
+    assert xc(*command, "--overwrite").code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_behind_stdout(model: Path) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(

@@ -96,7 +96,9 @@ def train(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same model on a CPU.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from MODEL.checkpoint.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in MODEL.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the model, and a failed run's checkpoint.")
+    ] = False,
     log: Annotated[Path | None, typer.Option("--log", help="Append training events as JSON lines.")] = None,
     keep_texts: Annotated[
         bool, typer.Option("--keep-texts", help="The model carries training texts, which its server shows as evidence.")

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from xclearn.writing import writing_to
+
 Event = Mapping[str, Any]
 Handler = Callable[[Event], None]
 
@@ -81,11 +83,17 @@ def _bar() -> Iterator[Handler]:
 
 @contextlib.contextmanager
 def _log_file(path: Path) -> Iterator[Handler]:
-    with path.open("a", encoding="utf-8") as stream:
+    with writing_to(path):
+        stream = path.open("a", encoding="utf-8")
 
-        def handle(event: Event) -> None:
-            if event["event"] != "step":
+    def handle(event: Event) -> None:
+        if event["event"] != "step":
+            with writing_to(path):
                 stream.write(json.dumps({"time": round(time.time(), 3), **event}) + "\n")
                 stream.flush()
 
+    try:
         yield handle
+    finally:
+        with writing_to(path):
+            stream.close()  # what could not be written before is tried again

@@ -12,10 +12,12 @@ import typer
 
 from xclearn.cli.progress import say, training_view
 from xclearn.errors import ConfigError, nearest
+from xclearn.writing import remove_leftovers
 
 if TYPE_CHECKING:
     from xclearn.data import Dataset
     from xclearn.training.algorithm import Algorithm
+    from xclearn.training.checkpoint import Checkpoint
 
 _CONFIG: dict[str, type] = {"algorithm": str, "data": str, "settings": dict}
 
@@ -59,15 +61,37 @@ def _train(request: Request) -> None:
     from xclearn.training.checkpoint import Checkpoint
 
     source, algorithm = read_request(request)
+    for path in (request.out, request.checkpoint):
+        remove_leftovers(path)
+    if request.resume and not request.overwrite and _was_finished(request):
+        return
     refuse_occupied(request.out, request.overwrite)
     data = load_dataset(source)
     say(describe(data))
     if request.keep_texts and not isinstance(data.train.documents, Sequence):
         raise ConfigError("only texts can be kept", where="--keep-texts", got="features")
-    fit(algorithm, data, request, request.checkpoint)
-    values = measure_and_save(algorithm, data, request)
-    Checkpoint(request.checkpoint).remove()
+    checkpoint = Checkpoint(request.checkpoint, replace=request.overwrite)
+    with checkpoint.held():  # also while the model is written: until then another run must not remove it
+        fit(algorithm, data, request, checkpoint)
+        values = measure_and_save(algorithm, data, request)
+        checkpoint.remove()
     _say_what_next(values, shlex.quote(str(request.out)), shlex.quote(source))
+
+
+def _was_finished(request: Request) -> bool:
+    """The run to resume had written its model when it was killed: only its checkpoint is left to remove."""
+    from xclearn.inference import load_model
+    from xclearn.training.checkpoint import Checkpoint
+
+    checkpoint = Checkpoint(request.checkpoint)
+    if not (request.out / "model.json").is_file() or not request.checkpoint.is_dir():
+        return False
+    with checkpoint.held():
+        if load_model(request.out).about.get("run") != checkpoint.fingerprint():
+            return False
+        checkpoint.remove()
+    say(f"model: {request.out} (the interrupted run had written it)")
+    return True
 
 
 def read_request(request: Request) -> tuple[str, Algorithm]:
@@ -116,7 +140,7 @@ def describe(data: Dataset) -> str:
     return f"data: {data.name}, {data.n_labels:,} labels, documents: {sizes}"
 
 
-def fit(algorithm: Algorithm, data: Dataset, request: Request, checkpoint: Path | None = None) -> None:
+def fit(algorithm: Algorithm, data: Dataset, request: Request, checkpoint: Checkpoint | None = None) -> None:
     """Fit with the progress shown."""
     with training_view(request.log) as callback:
         algorithm.fit(

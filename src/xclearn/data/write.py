@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from xclearn.data.dataset import Dataset, LabelSet, Split, kind_of
 from xclearn.data.folder import LABEL_SEPARATOR
 from xclearn.errors import ConfigError, DataError, nearest
-from xclearn.files import atomic_folder
+from xclearn.writing import atomic_folder
 
 Row = dict[str, Any]
 

@@ -20,13 +20,13 @@ import numpy as np
 
 from xclearn.data.dataset import LabelSet
 from xclearn.errors import ModelError
-from xclearn.files import atomic_folder
 from xclearn.inference.card import model_card
 from xclearn.inference.components import COMPONENTS
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.tensors import StringTable, read_tensors, write_tensors
 from xclearn.inference.train_texts import TrainTexts
 from xclearn.text import Vectoriser, vectoriser_from_state
+from xclearn.writing import atomic_folder
 
 FORMAT, FORMAT_VERSION = "xclearn-model", 1
 JSON_FILE, TENSORS_FILE, CARD_FILE = "model.json", "tensors.safetensors", "README.md"

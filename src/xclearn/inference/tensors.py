@@ -16,7 +16,7 @@ import numpy as np
 
 from xclearn import kernels
 from xclearn.errors import ModelError
-from xclearn.files import atomic_path
+from xclearn.writing import atomic_path
 
 _DTYPES = {
     "F32": "<f4",

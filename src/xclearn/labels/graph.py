@@ -19,8 +19,9 @@ import scipy.sparse as sp
 
 from xclearn.config import Count, Share, Size
 from xclearn.errors import ConfigError, DataError, PlanError
-from xclearn.files import atomic_path, numbered_lines
+from xclearn.files import numbered_lines
 from xclearn.kernels.walks import random_walks
+from xclearn.writing import atomic_path
 
 _LABELS_AT_ONCE = 2048  # rows of a product of labels with labels that are held at a time
 _EDGES_AT_ONCE = 1 << 18  # edges whose two vectors are held at a time

@@ -72,7 +72,7 @@ class Algorithm(ABC):
         *,
         device: str = "auto",
         seed: int = 0,
-        checkpoint: str | Path | None = None,
+        checkpoint: str | Path | Checkpoint | None = None,
         resume: bool = False,
         callback: Callback | None = None,
     ) -> Self:
@@ -81,16 +81,18 @@ class Algorithm(ABC):
         config.check(self, self.name)
         require_hold_out(self.calibration, self.stopping)
         place = pick_device(device)
-        run = Run(place, seed, Checkpoint(Path(checkpoint) if checkpoint else None), callback or (lambda _: None))
+        run = Run(place, seed, Checkpoint.of(checkpoint), callback or (lambda _: None))
         prepared = prepare(data, self.vectoriser, self.stopping, seed)
         if prepared.n_cut:
             run.note(texts_cut_at_max_length=prepared.n_cut)
         chosen = self._resolve(prepared.size, place.type)
         chosen._announce(prepared.size, run)
-        run.checkpoint.open(chosen._fingerprint(data, seed, place.type), resume=resume)
-        chosen._train(prepared, run)
-        servable = re_ranked(chosen._servable(prepared), prepared, run, self.sparse_ranker, self.calibration)
-        about = self._about(chosen, data, run, time.perf_counter() - started)
+        fingerprint = chosen._fingerprint(data, seed, place.type)
+        with run.checkpoint.held():
+            run.checkpoint.open(fingerprint, resume=resume)
+            chosen._train(prepared, run)
+            servable = re_ranked(chosen._servable(prepared), prepared, run, self.sparse_ranker, self.calibration)
+        about = self._about(chosen, data, run, time.perf_counter() - started) | {"run": fingerprint}
         self.model_ = Model(servable, data.labels, about)
         self.resolved_ = about["resolved"]
         return self

@@ -6,10 +6,11 @@ Random numbers need no file: they are drawn from the seed, the stage's name and 
 
 from __future__ import annotations
 
+import contextlib
 import json
-import shutil
+import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -17,18 +18,45 @@ import numpy as np
 import torch
 
 from xclearn.errors import ModelError
-from xclearn.files import atomic_path
 from xclearn.inference.tensors import read_tensors, write_tensors
+from xclearn.writing import atomic_path, locked, make_folders, remove_folder, remove_leftovers_in, sync
 
-_INDEX = "checkpoint.json"
+_INDEX, _LOCK = "checkpoint.json", "checkpoint.lock"
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}\.tmp|\.tmp[A-Za-z0-9]{6}")
 
 
 @final
 class Checkpoint:
-    """A folder of named tensor files. Without a folder nothing is kept and nothing found."""
+    """A folder of named tensor files. Without a folder nothing is kept and nothing found.
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
+    With `replace`, what an earlier run left in the folder is removed instead of refused.
+    """
+
+    def __init__(self, folder: Path | None, *, replace: bool = False) -> None:
+        self.folder, self._replace = folder, replace
+        self._is_held = False
+
+    @classmethod
+    def of(cls, folder: str | Path | Checkpoint | None) -> Checkpoint:
+        """A checkpoint itself, or that of a folder."""
+        return folder if isinstance(folder, Checkpoint) else cls(Path(folder) if folder else None)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Within this block no other run uses the folder. A block inside a block changes nothing."""
+        if self.folder is None or self._is_held:
+            yield
+            return
+        made = make_folders(self.folder)
+        try:
+            with locked(self.folder / _LOCK) as is_ours:
+                if not is_ours:
+                    raise ModelError("another run is using the checkpoint", where=str(self.folder))
+                self._is_held = True
+                yield
+        finally:
+            self._is_held = False
+            _remove_empty(made)
 
     def open(self, fingerprint: str, *, resume: bool) -> None:
         """Start the folder, or with `resume` accept the one that is there if it is of the same run."""
@@ -37,26 +65,36 @@ class Checkpoint:
                 raise ModelError("nothing to resume", todo="Name the checkpoint folder of the earlier run.")
             return
         index = self.folder / _INDEX
-        if not resume and (index.exists() or any(self.folder.glob("*.safetensors"))):
-            todo = "Add --resume (resume=True) to continue that run, or remove the folder."
-            raise ModelError("a checkpoint of an earlier run is in the way", where=str(self.folder), todo=todo)
+        remove_leftovers_in(self.folder)
         if resume:
-            self._check(index, fingerprint)
+            self._check(fingerprint)
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folders(self.folder)
+        if self._replace:
+            self._remove_files()
+            sync(self.folder)  # before the new index: another run's tensors must never come back beside it
+        if index.exists() or any(self.folder.glob("*.safetensors")):
+            todo = "Add --resume (resume=True) to continue that run, --overwrite to start again, or remove the folder."
+            raise ModelError("a checkpoint of an earlier run is in the way", where=str(self.folder), todo=todo)
         with atomic_path(index) as temporary:
             temporary.write_text(json.dumps({"format": "xclearn-checkpoint", "fingerprint": fingerprint}))
 
-    def _check(self, index: Path, fingerprint: str) -> None:
+    def fingerprint(self) -> str:
+        """Of the run that the folder belongs to."""
+        assert self.folder is not None
+        index = self.folder / _INDEX
         try:
-            found = json.loads(index.read_text(encoding="utf-8"))["fingerprint"]
+            return str(json.loads(index.read_text(encoding="utf-8"))["fingerprint"])
         except OSError as error:
-            raise ModelError("nothing to resume", where=str(index.parent), got=error.strerror) from error
+            raise ModelError("nothing to resume", where=str(self.folder), got=error.strerror) from error
         except (ValueError, KeyError, TypeError) as error:
             raise ModelError("the checkpoint is damaged", where=str(index)) from error
+
+    def _check(self, fingerprint: str) -> None:
+        found = self.fingerprint()
         if found != fingerprint:
             todo = "Resume with the same data, settings and seed, or start anew without resume."
-            raise ModelError("the checkpoint is of another run", where=str(index.parent), got=found, todo=todo)
+            raise ModelError("the checkpoint is of another run", where=str(self.folder), got=found, todo=todo)
 
     def save(self, name: str, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         """Keep tensors and JSON facts under a name, atomically."""
@@ -81,17 +119,34 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Delete the folder after a finished run; only files that a checkpoint writes are touched."""
-        if self.folder is None:
+        if self.folder is None or not self.folder.exists():
             return
-        unfinished = self.folder.glob(".*.tmp")  # of a process that was killed while it wrote
-        for path in [*self.folder.glob("*.safetensors"), *unfinished, self.folder / _INDEX]:
+        remove_leftovers_in(self.folder)
+        if set(self.folder.iterdir()) <= {*self._files(), self.folder / _LOCK}:
+            remove_folder(self.folder)
+        else:
+            self._remove_files()
+
+    def _remove_files(self) -> None:
+        for path in self._files():
             path.unlink(missing_ok=True)
-        if not any(self.folder.iterdir()):
-            shutil.rmtree(self.folder)
+
+    def _files(self) -> list[Path]:
+        """What a checkpoint writes, the index last, and what one of before 2026-11-18 left when it was killed."""
+        assert self.folder is not None
+        unfinished = [path for path in self.folder.glob(".*") if _UNFINISHED.fullmatch(path.name) and path.is_file()]
+        return [*self.folder.glob("*.safetensors"), *unfinished, self.folder / _INDEX]
 
     def _path(self, name: str) -> Path:
         assert self.folder is not None
         return self.folder / f"{name}.safetensors"
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Of the folders that were made, those that nothing came into."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], said: str) -> str:
