@@ -1,9 +1,9 @@
 """The native predictor of a servable: from texts to the best labels in one call without the interpreter's lock.
 
 It knows bag encoders, every candidate stage and fusion that they are served with, linear scorers, and the graph between
-labels; a re-ranking follows it in NumPy. `native_predictor` gives None for anything else (sparse classifiers and label
-trees, sequence encoders, graphs inside a scorer, dense features), and where the extension is absent. The servable is
-its oracle.
+labels; and sparse classifiers, label trees and label texts. A re-ranking, or a graph after label trees, follows it in
+NumPy. `native_predictor` gives None for anything else (sequence encoders, graphs inside a scorer, dense features), and
+where the extension is absent. The servable is its oracle.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from xclearn.inference.components import (
 )
 from xclearn.inference.exported import CentreIndex, ClusterIndex, Features, RowClassifier, Rows, TokenIndex
 from xclearn.inference.graph import Game, GameBeam, GameLabels
+from xclearn.inference.native_sparse import is_known_sparse, set_text, sparse_core
 from xclearn.inference.re_ranking import ReRanking
 from xclearn.inference.servable import Ensemble, Servable, check_k, in_blocks
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
+from xclearn.inference.sparse import TextMix
 from xclearn.inference.tensors import StringTable
 from xclearn.text.documents import TEXTS, require
-from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser, WordPieceVectoriser
-from xclearn.text.weighting import _DAMPED
+from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser
 
 _ENCODERS, _LAYERS = (Bag, Features), (Relu, Residual, GatedBlock)
 _SIMILAR = (CentroidSearch, CentreIndex, LearnedEdges)  # candidates that each have a value of their own
@@ -121,19 +122,21 @@ def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None
     if isinstance(servable, Ensemble):
         members: list[Any] = [native_predictor(member, n_threads) for member in servable.members]
         return None if None in members else Ensemble(members)
-    if any(isinstance(step, ReRanking) for step in servable.steps):
+    sparse = isinstance(servable.fusion, TextMix)
+    if any(sparse or isinstance(step, ReRanking) for step in servable.steps):
         first = native_predictor(_without_steps(servable), n_threads)
         return RankedAnew(first, servable) if isinstance(first, NativePredictor) else None
-    if kernels.BACKEND != "native" or not _is_known(servable):
+    if kernels.BACKEND != "native" or not (is_known_sparse(servable) if sparse else _is_known(servable)):
         return None
+    return NativePredictor(sparse_core(servable) if sparse else _core(servable), servable, n_threads)
+
+
+def _core(servable: Servable) -> Any:
+    """What predicts as a servable of dense vectors."""
     from xclearn.kernels import _native
 
     core = _native.Predictor(servable.n_labels)
-    if isinstance(servable.vectoriser, TfidfVectoriser):
-        state: dict[str, Any] = servable.vectoriser.to_state()
-        pieces = isinstance(servable.vectoriser, WordPieceVectoriser)
-        damped = _DAMPED if state["sublinear"] else np.empty(0)
-        core.set_text(state["tokens"], pieces, state["idf"], damped, state["normalise"])
+    set_text(core, servable.vectoriser)
     bags = {name: encoder for name, encoder in servable.encoders.items() if isinstance(encoder, Bag)}
     for bag in bags.values():
         core.add_encoder(_float32(bag.token_embeddings))
@@ -153,7 +156,7 @@ def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None
     for step in servable.steps:
         assert isinstance(step, GameLabels)
         core.set_label_game(_game(step.game), step.depth)
-    return NativePredictor(core, servable, n_threads)
+    return core
 
 
 def _without_steps(servable: Servable) -> Servable:

@@ -155,6 +155,37 @@ class Predictor:
         scores: np.ndarray,
     ) -> None: ...
 
+class SparsePredictor:
+    def __init__(self, n_features: int, n_labels: int) -> None: ...
+    def set_text(
+        self, tokens: list[str], pieces: bool, idf: np.ndarray, damped: np.ndarray, normalise: bool
+    ) -> None: ...
+    def set_trees(self, loss: str, beam: int, unit: bool) -> None: ...
+    def add_tree(self, levels: list[tuple[np.ndarray, ...]], labels: np.ndarray) -> None: ...
+    def set_classifier(self, parts: tuple[np.ndarray, ...], loss: str, unit: bool) -> None: ...
+    def set_label_text(self, parts: tuple[np.ndarray, ...], weight: float, unit: bool) -> None: ...
+    def bag(self, text: str) -> tuple[list[int], list[float]]: ...
+    def predict_texts(
+        self,
+        texts: list[str],
+        offsets: np.ndarray,
+        labels: np.ndarray,
+        n_threads: int,
+        ids: np.ndarray,
+        scores: np.ndarray,
+    ) -> None: ...
+    def predict_rows(
+        self,
+        indptr: np.ndarray,
+        indices: np.ndarray,
+        data: np.ndarray,
+        offsets: np.ndarray,
+        labels: np.ndarray,
+        n_threads: int,
+        ids: np.ndarray,
+        scores: np.ndarray,
+    ) -> None: ...
+
 def strings(block: np.ndarray, offsets: np.ndarray, ids: np.ndarray) -> list[str]: ...
 def adam_rows(
     values: np.ndarray,

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "best.h"
+
 namespace xclearn {
 
 // ASCII as it came, or lower-cased code points of 1, 2 or 4 bytes.
@@ -167,12 +169,6 @@ struct Servable {
     Mix mix;
     Game label_game;         // between labels, after fusion
     int64_t game_depth = 0;  // best labels that it is given
-};
-
-// (document, label) pairs that are not to be predicted, the labels of a document ascending.
-struct Excluded {
-    const int64_t* offsets;  // null: none
-    const int32_t* labels;
 };
 
 Bag bag_of(const Vectoriser& vectoriser, const Text& text, IsWord is_word);
