@@ -49,10 +49,14 @@ void check_below(const int32_t* numbers, int64_t size, int64_t limit) {
 
 }  // namespace
 
+void check_entries(const int64_t* starts, int64_t n, const int32_t* numbers, int64_t size, int64_t limit) {
+    check_starts(starts, n, size);
+    check_below(numbers, size, limit);
+}
+
 Postings Postings::of(const int64_t* starts, int64_t n_features, const int32_t* numbers, const float* weights,
                       int64_t size, int64_t n_numbers, bool whole_rows) {
-    check_starts(starts, n_features, size);
-    check_below(numbers, size, n_numbers);
+    check_entries(starts, n_features, numbers, size, n_numbers);
     Postings made;
     made.starts_ = starts;
     made.numbers_ = numbers;

@@ -18,6 +18,10 @@ struct SparseRow {
     int64_t n;
 };
 
+// Refuses starts that do not walk through `size` entries in n steps, and numbers below 0 or from `limit` on; throws
+// std::invalid_argument.
+void check_entries(const int64_t* starts, int64_t n, const int32_t* numbers, int64_t size, int64_t limit);
+
 class Postings {
   public:
     // Arrays by feature: those of feature f stand at starts[f] .. starts[f + 1]. They are checked, and not copied if

@@ -439,6 +439,7 @@ class Search {
         : servable_(servable), best_(std::move(best)), queries_(servable.encoders.size()),
           logits_(servable.scorers.size()) {
         for (size_t i = 0; i < queries_.size(); ++i) queries_[i].set(encode(servable.encoders[i], bag));
+        if (servable.re_ranking.depth) bag_ = bag;
     }
 
     // The labels of the best clusters.
@@ -542,10 +543,17 @@ class Search {
         std::fill(scores, scores + k, NOTHING);
         std::vector<Entry> found = best_.sorted();
         for (Entry& entry : found) entry.key = chance_of(entry.key);
+        const int64_t ranked = servable_.re_ranking.depth;
         if (servable_.label_game.offsets) {
-            Best best = best_of(k, excluded, row);
-            for (const Entry& entry : spread(servable_.label_game, found)) best.offer(entry);
-            found = best.sorted();
+            const std::vector<Entry> passed_on = spread(servable_.label_game, found);
+            found = best_among(passed_on, ranked ? Best(ranked, nullptr, nullptr) : best_of(k, excluded, row));
+        }
+        if (ranked) {
+            const int64_t encoder = servable_.re_ranking.ranker.encoder;
+            re_rank(servable_.re_ranking, {bag_.ids.data(), bag_.weights.data(), static_cast<int64_t>(bag_.ids.size())},
+                    encoder < 0 ? std::vector<float>() : unit(queries_[encoder].values, servable_.encoders[encoder].dim),
+                    found);
+            found = best_among(found, best_of(k, excluded, row));
         }
         for (const Entry& entry : found) {
             *ids++ = entry.label;
@@ -554,6 +562,11 @@ class Search {
     }
 
   private:
+    static std::vector<Entry> best_among(const std::vector<Entry>& entries, Best best) {
+        for (const Entry& entry : entries) best.offer(entry);
+        return best.sorted();
+    }
+
     static std::vector<float> unit(std::vector<float> vector, int64_t dim) {
         vector.resize(dim);
         float squares = 0;
@@ -675,6 +688,7 @@ class Search {
     std::vector<Entry> nodes_;
     std::vector<float> scores_;
     std::vector<int32_t> rows_;
+    Bag bag_;     // for the re-ranking
     Query unit_;  // what centres are compared with
     Best nearest_{0, nullptr, nullptr};
     Entry now_{};  // the label whose centres are being looked at
@@ -701,10 +715,11 @@ void predict(const Servable& servable, const BagOf& bag, int64_t n, const Exclud
         const int64_t first = task * share, last = std::min(n, first + share);
         std::vector<Search> searches;
         searches.reserve(last - first);
-        const bool game = servable.label_game.offsets;  // excluded labels take part in it, and k is not its matter
+        const int64_t depth = servable.label_game.offsets ? servable.game_depth : servable.re_ranking.depth;
         for (int64_t i = first; i < last; ++i) {
             const Bag own = bag(i);
-            const Best best = game ? Best(servable.game_depth, nullptr, nullptr) : best_of(k, excluded, i);
+            // excluded labels take part in what follows, and k is not its matter
+            const Best best = depth ? Best(depth, nullptr, nullptr) : best_of(k, excluded, i);
             searches.emplace_back(servable, own, best);
             if (servable.index.offsets) {
                 const std::vector<int32_t> found = shortlist(servable.index, own);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "best.h"
+#include "re_ranking.h"
 
 namespace xclearn {
 
@@ -169,6 +170,7 @@ struct Servable {
     Mix mix;
     Game label_game;         // between labels, after fusion
     int64_t game_depth = 0;  // best labels that it is given
+    ReRanking re_ranking;    // after it
 };
 
 Bag bag_of(const Vectoriser& vectoriser, const Text& text, IsWord is_word);

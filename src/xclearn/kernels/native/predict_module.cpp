@@ -72,6 +72,40 @@ class Predictor {
         servable_.game_depth = depth;
     }
 
+    void set_re_ranking(int64_t depth) { servable_.re_ranking.depth = depth; }
+
+    // (starts, features, weights, bias), the features of the bag, and the encoder whose vector follows them; −1: none.
+    void set_ranker(const nb::tuple& parts, int64_t n_bag, bool unit_bag, int64_t encoder) {
+        const auto starts = nb::cast<In<int64_t, 1>>(parts[0], false);
+        const auto features = nb::cast<In<int32_t, 1>>(parts[1], false);
+        const auto weights = nb::cast<In<float, 1>>(parts[2], false), bias = nb::cast<In<float, 1>>(parts[3], false);
+        const auto n_encoders = static_cast<int64_t>(servable_.encoders.size());
+        require(encoder >= -1 && encoder < n_encoders && length(bias) == servable_.n_labels &&
+                    length(starts) == servable_.n_labels + 1 && length(features) == length(weights),
+                "a ranker's arrays do not fit each other");
+        const int64_t width = n_bag + (encoder < 0 ? 0 : servable_.encoders[encoder].dim);
+        xclearn::check_entries(starts.data(), servable_.n_labels, features.data(), length(weights), width);
+        servable_.re_ranking.ranker = {keep(starts), keep(features), keep(weights), keep(bias), n_bag, unit_bag, encoder};
+    }
+
+    // (columns, thresholds, left, right, chances, label counts)
+    void set_calibration(const nb::tuple& parts, int64_t depth, double weight) {
+        const auto columns = nb::cast<In<int64_t, 1>>(parts[0], false);
+        const auto thresholds = nb::cast<In<double, 1>>(parts[1], false);
+        const auto left = nb::cast<In<int64_t, 1>>(parts[2], false), right = nb::cast<In<int64_t, 1>>(parts[3], false);
+        const auto chances = nb::cast<In<float, 1>>(parts[4], false), counts = nb::cast<In<float, 1>>(parts[5], false);
+        const int64_t n = length(columns);
+        require(n > 0 && length(thresholds) == n && length(left) == n && length(right) == n && length(chances) == n &&
+                    length(counts) == servable_.n_labels,
+                "a calibration tree's arrays do not fit each other");
+        for (int64_t i = 0; i < n; ++i)
+            require(columns.data()[i] >= 0 && columns.data()[i] < 3 && left.data()[i] >= 0 && left.data()[i] < n &&
+                        right.data()[i] >= 0 && right.data()[i] < n,
+                    "a calibration tree's nodes lead nowhere");
+        servable_.re_ranking.calibration = {keep(columns), keep(thresholds), keep(left),  keep(right),
+                                            keep(chances), keep(counts),     depth, weight};
+    }
+
     void set_labels(const In<int32_t, 1>& labels) { servable_.labels = keep(labels); }
 
     void add_scorer(int64_t encoder, const nb::tuple& rows, const In<int32_t, 1>& row_of_position) {
@@ -166,6 +200,9 @@ void bind_predictor(nb::module_& module) {
         .def("set_edges", &Predictor::set_edges)
         .def("set_cluster_game", &Predictor::set_cluster_game)
         .def("set_label_game", &Predictor::set_label_game)
+        .def("set_re_ranking", &Predictor::set_re_ranking)
+        .def("set_ranker", &Predictor::set_ranker)
+        .def("set_calibration", &Predictor::set_calibration)
         .def("set_labels", &Predictor::set_labels)
         .def("add_scorer", &Predictor::add_scorer)
         .def("set_product", &Predictor::set_product)

@@ -17,6 +17,15 @@ using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 template <class T, int N>
 using Out = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 
+inline void require(bool right, const char* message) {
+    if (!right) throw nb::value_error(message);
+}
+
+template <class Array>
+int64_t length(const Array& array) {
+    return static_cast<int64_t>(array.shape(0));
+}
+
 inline bool is_word(uint32_t c) { return c == '_' || Py_UNICODE_ISALNUM(c); }
 
 // Texts as code points, and what keeps them alive while the interpreter lock is released.

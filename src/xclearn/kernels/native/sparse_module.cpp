@@ -7,15 +7,6 @@
 
 namespace {
 
-void require(bool right, const char* message) {
-    if (!right) throw nb::value_error(message);
-}
-
-template <class Array>
-int64_t length(const Array& array) {
-    return static_cast<int64_t>(array.shape(0));
-}
-
 xclearn::Loss loss_of(const std::string& name) {
     if (name == "squared_hinge") return xclearn::Loss::squared_hinge;
     if (name == "logistic") return xclearn::Loss::logistic;

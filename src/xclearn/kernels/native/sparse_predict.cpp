@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "parallel.h"
+#include "re_ranking.h"
 
 namespace xclearn {
 
@@ -34,16 +35,6 @@ XCLEARN_CLONES void group_maxima(const float* values, float* maxima) {
 
 XCLEARN_CLONES void add_bias(const float* bias, int64_t n, float* values) {
     for (int64_t i = 0; i < n; ++i) values[i] += bias[i];
-}
-
-// As unit_rows of inference/sparse.py.
-std::vector<float> unit_values(const SparseRow& row) {
-    double squares = 0;
-    for (int64_t i = 0; i < row.n; ++i) squares += static_cast<double>(row.values[i]) * row.values[i];
-    const double norm = squares > 0 ? std::sqrt(squares) : 1;
-    std::vector<float> scaled(row.n);
-    for (int64_t i = 0; i < row.n; ++i) scaled[i] = static_cast<float>(row.values[i] / norm);
-    return scaled;
 }
 
 }  // namespace
