@@ -28,8 +28,8 @@ from xclearn.inference.components import (
 from xclearn.inference.exported import ClusterIndex, Features, Level, RowClassifier, Rows, TokenIndex
 from xclearn.inference.graph import Game, GameBeam, GameLabels, GameScorer, Graph
 from xclearn.inference.index import centre_index, centre_tree
-from xclearn.inference.native import RankedAnew, native_predictor, strings_at
-from xclearn.inference.re_ranking import ReRanking, SparseRanker
+from xclearn.inference.native import NativePredictor, RankedAnew, native_predictor, strings_at
+from xclearn.inference.re_ranking import CalibrationTree, ReRanking, SparseRanker
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
 from xclearn.inference.sparse import SparseFeatures
@@ -146,29 +146,79 @@ def assert_same(servable, documents, k=10, exclude=NO_PAIRS):
     return found
 
 
-@pytest.mark.parametrize("vector", ["", "document"])
-@pytest.mark.parametrize("name", ["all", "edges", "game"])
-def test_a_re_ranking_follows_what_is_found_natively(name, vector, monkeypatch):
-    rng = np.random.default_rng(5)
-    servable = random_servable(rng, candidates=name)
+def calibration_tree(rng, n_labels, weight):
+    """Asks for the score now, then for the score before or for the label's documents."""
+    return CalibrationTree(
+        columns=np.array([0, 1, 2, 0, 0, 0, 0]),
+        thresholds=np.array([0.1, 0.3, 20, 0, 0, 0, 0]),
+        left=np.array([1, 3, 5, 3, 4, 5, 6]),
+        right=np.array([2, 4, 6, 3, 4, 5, 6]),
+        chances=np.array([0, 0, 0, 0.1, 0.3, 0.5, 0.9], dtype=np.float32),
+        label_counts=rng.integers(0, 40, n_labels).astype(np.float32),
+        depth=2,
+        weight=weight,
+    )
+
+
+def re_ranked(rng, servable, vector, weight, *, ranked=True):
+    """With the graph between labels, a ranker, and a calibration tree of this weight; None: without the tree."""
     n_tokens, n_labels = servable.vectoriser.n_features, servable.n_labels
     width = n_tokens + (servable.encoders["document"].dim if vector else 0)
     weights = sp.random(n_labels, width, 0.3, "csr", np.float32, rng)
-    ranking = ReRanking(30, SparseRanker.of("bag", vector, weights, normal(rng, n_labels)), None)
+    ranker = SparseRanker.of("bag", vector, weights, normal(rng, n_labels)) if ranked else None
+    tree = None if weight is None else calibration_tree(rng, n_labels, weight)
     encoders = {**servable.encoders, "bag": SparseFeatures(n_tokens, True)}
-    whole = replace(
-        servable, encoders=encoders, steps=[GameLabels(Game(random_graph(rng, n_labels), 0.5, 4), 40), ranking]
-    )
+    steps = [GameLabels(Game(random_graph(rng, n_labels), 0.5, 4), 40), ReRanking(30, ranker, tree)]
+    whole = replace(servable, encoders=encoders, steps=steps)
     whole.check()
-    monkeypatch.setattr("xclearn.inference.native._AT_ONCE", 7)
-    assert isinstance(native_predictor(whole), RankedAnew)
+    return whole
+
+
+@pytest.mark.parametrize("weight", [None, 0.3, 1.0])
+@pytest.mark.parametrize("vector", ["", "document"])
+@pytest.mark.parametrize("name", ["all", "edges", "game"])
+def test_a_re_ranking_is_as_in_numpy(name, vector, weight):
+    rng = np.random.default_rng(5)
+    servable = random_servable(rng, candidates=name)
+    whole = re_ranked(rng, servable, vector, weight)
+    assert isinstance(native_predictor(whole), NativePredictor)
+    alone = replace(whole, steps=whole.steps[1:])
+    calibrated = re_ranked(rng, servable, "", 0.3, ranked=False)
     texts, exclude = random_texts(rng, 20), np.array([[0, 3], [9, 5], [19, 7]])
-    for each in (whole, Ensemble([whole, servable])):
+    for each in (whole, alone, calibrated, Ensemble([whole, servable])):
         assert_same(each, texts)
         assert_same(each, texts[:1])
         assert_same(each, texts, 400, exclude)
+
+
+def test_steps_in_another_order_follow_in_numpy(monkeypatch):
+    rng = np.random.default_rng(6)
+    whole = re_ranked(rng, random_servable(rng), "document", None)
+    turned = replace(whole, steps=whole.steps[::-1])
+    monkeypatch.setattr("xclearn.inference.native._AT_ONCE", 7)
+    assert isinstance(native_predictor(turned), RankedAnew)
+    assert_same(turned, random_texts(rng, 20))
     with pytest.raises(ConfigError, match="k must be at least 1"):
-        native_predictor(whole).predict(texts, 0)
+        native_predictor(turned).predict(["t1"], 0)
+
+
+def test_a_ranker_or_a_calibration_that_leads_outside_is_refused():
+    rng = np.random.default_rng(7)
+    whole = re_ranked(rng, random_servable(rng, n_labels=5), "document", 0.5)
+    ranker, tree = whole.steps[1].ranker, whole.steps[1].calibration
+    damaged = [
+        replace(whole.steps[1], ranker=replace(ranker, features=ranker.features + 90)),
+        replace(whole.steps[1], ranker=replace(ranker, features=-1 - ranker.features)),
+        replace(whole.steps[1], ranker=replace(ranker, starts=ranker.starts + 1)),
+        replace(whole.steps[1], ranker=replace(ranker, starts=ranker.starts[:-1])),
+        replace(whole.steps[1], ranker=replace(ranker, bias=ranker.bias[:-1])),
+        replace(whole.steps[1], calibration=replace(tree, left=tree.left + 1)),
+        replace(whole.steps[1], calibration=replace(tree, columns=tree.columns + 1)),
+        replace(whole.steps[1], calibration=replace(tree, label_counts=tree.label_counts[:-1])),
+    ]
+    for step in damaged:
+        with pytest.raises(ValueError, match=r"fit|walk|range|nowhere"):
+            native_predictor(replace(whole, steps=[step]))
 
 
 @settings(max_examples=300, deadline=None)

@@ -1,9 +1,9 @@
 """The native predictor of a servable: from texts to the best labels in one call without the interpreter's lock.
 
-It knows bag encoders, every candidate stage and fusion that they are served with, linear scorers, and the graph between
-labels; a re-ranking follows it in NumPy. `native_predictor` gives None for anything else (sparse classifiers and label
-trees, sequence encoders, graphs inside a scorer, dense features), and where the extension is absent. The servable is
-its oracle.
+It knows bag encoders, every candidate stage and fusion that they are served with, linear scorers, the graph between
+labels and a re-ranking after it; and label trees, sparse classifiers and label texts. Steps after these, or in another
+order, follow in NumPy. `native_predictor` gives None for anything else (sequence encoders, graphs inside a scorer,
+dense features), and where the extension is absent. The servable is its oracle.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ from xclearn.inference.components import (
 )
 from xclearn.inference.exported import CentreIndex, ClusterIndex, Features, RowClassifier, Rows, TokenIndex
 from xclearn.inference.graph import Game, GameBeam, GameLabels
-from xclearn.inference.re_ranking import ReRanking
+from xclearn.inference.native_sparse import is_known_sparse, set_text, sparse_core
+from xclearn.inference.re_ranking import ReRanking, SparseRanker
 from xclearn.inference.servable import Ensemble, Servable, check_k, in_blocks
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
+from xclearn.inference.sparse import SparseFeatures
 from xclearn.inference.tensors import StringTable
 from xclearn.text.documents import TEXTS, require
-from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser, WordPieceVectoriser
-from xclearn.text.weighting import _DAMPED
+from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser
 
-_ENCODERS, _LAYERS = (Bag, Features), (Relu, Residual, GatedBlock)
+_ENCODERS, _LAYERS = (Bag, Features, SparseFeatures), (Relu, Residual, GatedBlock)
+_STEPS: tuple[list[type], ...] = ([], [GameLabels], [ReRanking], [GameLabels, ReRanking])
 _SIMILAR = (CentroidSearch, CentreIndex, LearnedEdges)  # candidates that each have a value of their own
 _READERS = (ClusterBeam, ClusterIndex, *_SIMILAR)  # candidates that read a vector
 _CANDIDATES, _SCORERS = (AllLabels, TokenIndex, GameBeam, *_READERS), (Classifier, RowClassifier)
@@ -121,19 +123,22 @@ def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None
     if isinstance(servable, Ensemble):
         members: list[Any] = [native_predictor(member, n_threads) for member in servable.members]
         return None if None in members else Ensemble(members)
-    if any(isinstance(step, ReRanking) for step in servable.steps):
-        first = native_predictor(_without_steps(servable), n_threads)
-        return RankedAnew(first, servable) if isinstance(first, NativePredictor) else None
-    if kernels.BACKEND != "native" or not _is_known(servable):
+    if kernels.BACKEND != "native":
         return None
+    if is_known_sparse(servable):
+        return NativePredictor(sparse_core(servable), servable, n_threads)
+    if _is_known(servable):
+        return NativePredictor(_core(servable), servable, n_threads)
+    first = native_predictor(_without_steps(servable), n_threads) if servable.steps else None
+    return RankedAnew(first, servable) if isinstance(first, NativePredictor) else None
+
+
+def _core(servable: Servable) -> Any:
+    """What predicts as a servable of dense vectors."""
     from xclearn.kernels import _native
 
     core = _native.Predictor(servable.n_labels)
-    if isinstance(servable.vectoriser, TfidfVectoriser):
-        state: dict[str, Any] = servable.vectoriser.to_state()
-        pieces = isinstance(servable.vectoriser, WordPieceVectoriser)
-        damped = _DAMPED if state["sublinear"] else np.empty(0)
-        core.set_text(state["tokens"], pieces, state["idf"], damped, state["normalise"])
+    set_text(core, servable.vectoriser)
     bags = {name: encoder for name, encoder in servable.encoders.items() if isinstance(encoder, Bag)}
     for bag in bags.values():
         core.add_encoder(_float32(bag.token_embeddings))
@@ -151,9 +156,23 @@ def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None
     elif isinstance(servable.fusion, Mix):
         core.set_mix(servable.fusion.scorer_weights, servable.fusion.weight, servable.fusion.by_row)
     for step in servable.steps:
-        assert isinstance(step, GameLabels)
-        core.set_label_game(_game(step.game), step.depth)
-    return NativePredictor(core, servable, n_threads)
+        if isinstance(step, GameLabels):
+            core.set_label_game(_game(step.game), step.depth)
+        elif isinstance(step, ReRanking):
+            _set_re_ranking(core, step, servable, place)
+    return core
+
+
+def _set_re_ranking(core: Any, step: ReRanking, servable: Servable, place: dict[str, int]) -> None:
+    core.set_re_ranking(step.depth)
+    if (ranker := step.ranker) is not None:
+        bag = servable.encoders[ranker.bag]
+        assert isinstance(bag, SparseFeatures)
+        parts = ranker.starts, ranker.features, ranker.weights, ranker.bias
+        core.set_ranker(parts, bag.dim, bag.unit, place.get(ranker.vector, -1))
+    if (tree := step.calibration) is not None:
+        numbers = tree.columns, _as(tree.thresholds, np.float64), tree.left, tree.right
+        core.set_calibration((*numbers, _float32(tree.chances), _float32(tree.label_counts)), tree.depth, tree.weight)
 
 
 def _without_steps(servable: Servable) -> Servable:
@@ -168,6 +187,13 @@ def strings_at(table: Sequence[str], ids: np.ndarray) -> list[str]:
     return table.at(ids) if isinstance(table, StringTable) else [table[i] for i in ids.tolist()]
 
 
+def _is_known_ranker(ranker: SparseRanker | None, servable: Servable) -> bool:
+    if ranker is None:
+        return True
+    vector = servable.encoders.get(ranker.vector)
+    return isinstance(servable.encoders[ranker.bag], SparseFeatures) and (not ranker.vector or isinstance(vector, Bag))
+
+
 def _is_known(servable: Servable) -> bool:
     bags = {name: encoder for name, encoder in servable.encoders.items() if isinstance(encoder, Bag)}
     layers = [layer for bag in bags.values() for layer in bag.layers]
@@ -178,8 +204,8 @@ def _is_known(servable: Servable) -> bool:
     similar = isinstance(stage, _SIMILAR)
     return (
         (isinstance(servable.fusion, Sigmoid | Product) or (isinstance(servable.fusion, Mix) and similar))
-        and len(servable.steps) < 2
-        and all(isinstance(step, GameLabels) for step in servable.steps)
+        and [type(step) for step in servable.steps] in _STEPS
+        and all(_is_known_ranker(step.ranker, servable) for step in servable.steps if isinstance(step, ReRanking))
         and isinstance(servable.vectoriser, TfidfVectoriser | SparseVectoriser)
         and isinstance(servable.candidates, _CANDIDATES)
         and all(isinstance(encoder, _ENCODERS) for encoder in servable.encoders.values())

@@ -18,6 +18,8 @@ from xclearn.errors import ModelError
 from xclearn.inference.checks import expect, expect_below, expect_starts
 from xclearn.inference.components import Encoder, Fusion, Scorer, component
 from xclearn.kernels import topk_csr
+from xclearn.text.weighting import rows_of
+from xclearn.text.weighting import unit_rows as unit_values
 
 LOSSES = ("squared_hinge", "logistic", "log")  # how a logit becomes a probability; log: it is one's logarithm
 
@@ -46,9 +48,8 @@ class SparseFeatures(Encoder):
 
 def unit_rows(rows: sp.csr_matrix) -> sp.csr_matrix:
     """Each row scaled to Euclidean length one; a zero row stays zero."""
-    norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64)).ravel()
-    scale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
-    return sp.csr_matrix((rows.data * np.repeat(scale, np.diff(rows.indptr)), rows.indices, rows.indptr), rows.shape)
+    scaled = unit_values(rows.data.astype(np.float64), rows_of(rows.indptr)).astype(np.float32)
+    return sp.csr_matrix((scaled, rows.indices, rows.indptr), rows.shape)
 
 
 @final
@@ -235,10 +236,10 @@ class TextMix(Fusion):
 
     def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:  # noqa: ARG002
         if len(logits) == 1:
-            return np.exp(log_probability(logits[0], self.loss))
+            return _probability(logits[0], self.loss)
         scores = np.maximum(logits[1], 0) * np.float32(self.text_weight / (1 + self.text_weight))
         there = np.nonzero(logits[0] > -np.inf)  # a tree comes to few labels: an exponential of all would take longest
-        scores[there] += np.exp(log_probability(logits[0][there], self.loss)) / (1 + self.text_weight)
+        scores[there] += _probability(logits[0][there], self.loss) / (1 + self.text_weight)
         return scores
 
     def check(self, n_scorers: int, every_label: bool) -> None:  # noqa: ARG002
@@ -251,6 +252,11 @@ def log_probability(logits: np.ndarray, loss: str) -> np.ndarray:
     if loss == "log":
         return logits
     return -(np.maximum(1 - logits, 0) ** 2) if loss == "squared_hinge" else -np.logaddexp(0, -logits)
+
+
+def _probability(logits: np.ndarray, loss: str) -> np.ndarray:
+    """In double precision: a vectorised exponential of floats differs by some last bits from one machine to another."""
+    return np.exp(log_probability(logits.astype(np.float64), loss))
 
 
 def _best(rows: np.ndarray, scores: np.ndarray, k: int, n: int) -> np.ndarray:

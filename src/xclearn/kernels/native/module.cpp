@@ -248,10 +248,12 @@ nb::tuple bag_gradient(const In<int64_t, 1>& ids, const In<int64_t, 1>& owner, c
 
 }  // namespace
 
-void bind_predictor(nb::module_& module);  // predict_module.cpp
+void bind_predictor(nb::module_& module);         // predict_module.cpp
+void bind_sparse_predictor(nb::module_& module);  // sparse_module.cpp
 
 NB_MODULE(_native, module) {
     bind_predictor(module);
+    bind_sparse_predictor(module);
     module.def("topk_csr", &topk_csr);
     module.def("balanced_clusters_csr", &balanced_clusters_csr);
     module.def("balanced_clusters_dense", &balanced_clusters_dense);

@@ -10,6 +10,8 @@
 #include <limits>
 #include <numeric>
 
+#include "best.h"
+#include "fetch.h"
 #include "parallel.h"
 
 namespace xclearn {
@@ -20,10 +22,8 @@ constexpr int64_t LANES = 32;
 constexpr int64_t LONGEST_WORD = 100;      // code points; a longer one has no pieces (text/tokenisers.py)
 constexpr int64_t TEXTS_AT_ONCE = 16;      // share each block of rows when every label is scored
 constexpr int64_t BLOCK_BYTES = 16 << 10;  // of rows that stay in the first-level cache meanwhile
-constexpr int64_t FETCH_BYTES = 32 << 10;  // at most, ahead of use
 constexpr int64_t ROWS_AHEAD = 8;          // of those that stand apart
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
-constexpr float LOWEST = std::numeric_limits<float>::lowest();
 const std::string NO_MARK, CONTINUES = "##";
 
 constexpr uint64_t HASH_START = 0xCBF29CE484222325u;
@@ -173,14 +173,6 @@ struct Query {
     }
 };
 
-// Brings memory that is about to be read into the second-level cache.
-inline __attribute__((always_inline)) void fetch(const void* start, int64_t bytes) {
-#if defined(__GNUC__)
-    const char* byte = static_cast<const char*>(start);
-    for (const char* end = byte + std::min(bytes, FETCH_BYTES); byte < end; byte += 64) __builtin_prefetch(byte, 0, 2);
-#endif
-}
-
 inline float widen(float value) { return value; }
 
 inline float widen(uint16_t bfloat16) {
@@ -267,7 +259,7 @@ int64_t row_bytes(const Rows& rows) {
     return rows.width * (rows.precision == Precision::int8 ? 1 : rows.precision == Precision::bfloat16 ? 2 : 4);
 }
 
-void fetch(const Rows& rows, int64_t begin, int64_t end) {
+void fetch_rows(const Rows& rows, int64_t begin, int64_t end) {
     fetch(static_cast<const char*>(rows.values) + begin * row_bytes(rows), (end - begin) * row_bytes(rows));
 }
 
@@ -301,69 +293,11 @@ std::vector<float> encode(const Encoder& encoder, const Bag& bag) {
     return vector;
 }
 
-double log_logistic(double logit) { return -(std::max(-logit, 0.0) + std::log1p(std::exp(-std::abs(logit)))); }
-
-struct Entry {
-    float key;  // orders as the score does
-    int32_t label;
-};
-
-bool better(const Entry& a, const Entry& b) { return a.key != b.key ? a.key > b.key : a.label < b.label; }
-
-// The k best entries that were offered, less the excluded labels.
-class Best {
-  public:
-    Best(int64_t k, const int32_t* excluded, const int32_t* excluded_end)
-        : k_(k), excluded_(excluded), excluded_end_(excluded_end) {}
-
-    float bound() const { return bound_; }  // a key below it changes nothing
-
-    void offer(const Entry& entry) {
-        const bool full = static_cast<int64_t>(heap_.size()) == k_;
-        if (!(entry.key >= bound_) || (full && !better(entry, heap_.front()))) return;
-        if (std::binary_search(excluded_, excluded_end_, entry.label)) return;
-        if (full) {
-            std::pop_heap(heap_.begin(), heap_.end(), better);
-            heap_.back() = entry;
-        } else {
-            heap_.push_back(entry);
-        }
-        std::push_heap(heap_.begin(), heap_.end(), better);
-        if (static_cast<int64_t>(heap_.size()) == k_) bound_ = heap_.front().key;
-    }
-
-    const std::vector<Entry>& sorted() {
-        std::sort_heap(heap_.begin(), heap_.end(), better);
-        return heap_;
-    }
-
-  private:
-    int64_t k_;
-    const int32_t* excluded_;
-    const int32_t* excluded_end_;
-    float bound_ = LOWEST;
-    std::vector<Entry> heap_;  // the worst in front
-};
-
-// For the labels of a document that are not excluded.
-Best best_of(int64_t k, const Excluded& excluded, int64_t document) {
-    if (!excluded.offsets) return Best(k, nullptr, nullptr);
-    const int64_t* offsets = excluded.offsets + document;
-    return Best(k, excluded.labels + offsets[0], excluded.labels + offsets[1]);
-}
-
 // An integer that orders as the float does.
 uint32_t ordered_bits(float value) {
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
     return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-
-// The best `most` entries, in any order.
-void cut(std::vector<Entry>& entries, int64_t most) {
-    if (static_cast<int64_t>(entries.size()) <= most) return;
-    std::nth_element(entries.begin(), entries.begin() + most, entries.end(), better);
-    entries.resize(most);
 }
 
 // Labels and the sum of what is added to each: an open hash table.
@@ -488,6 +422,8 @@ std::vector<Entry> spread(const Game& game, const std::vector<Entry>& first) {
     return found;
 }
 
+double log_logistic(double logit) { return -(std::max(-logit, 0.0) + std::log1p(std::exp(-std::abs(logit)))); }
+
 double logistic(double logit) { return std::exp(log_logistic(logit)); }
 
 // Consecutive children of a node, or label positions, and the logarithm of the node's chance.
@@ -503,6 +439,7 @@ class Search {
         : servable_(servable), best_(std::move(best)), queries_(servable.encoders.size()),
           logits_(servable.scorers.size()) {
         for (size_t i = 0; i < queries_.size(); ++i) queries_[i].set(encode(servable.encoders[i], bag));
+        if (servable.re_ranking.depth) bag_ = bag;
     }
 
     // The labels of the best clusters.
@@ -511,7 +448,7 @@ class Search {
         const Scorer& first = servable_.scorers.front();
         for (size_t i = 0; i < ranges.size(); ++i) {
             if (i + 1 < ranges.size() && !first.row_of_position)
-                fetch(first.rows, ranges[i + 1].begin, ranges[i + 1].end);
+                fetch_rows(first.rows, ranges[i + 1].begin, ranges[i + 1].end);
             const auto [begin, end, log_chance] = ranges[i];
             offer(begin, nullptr, end - begin, servable_.fusion == Fusion::product ? log_chance : 0);
         }
@@ -546,7 +483,7 @@ class Search {
         unit_.set(unit(queries_[centres.encoder].values, servable_.encoders[centres.encoder].dim));
         nodes_.clear();
         for (size_t i = 0; i < ranges.size(); ++i) {
-            if (i + 1 < ranges.size()) fetch(centres.rows, ranges[i + 1].begin, ranges[i + 1].end);
+            if (i + 1 < ranges.size()) fetch_rows(centres.rows, ranges[i + 1].begin, ranges[i + 1].end);
             const int64_t begin = ranges[i].begin, n = ranges[i].end - begin;
             scores_.resize(n);
             score(centres.rows, unit_, begin, nullptr, n, scores_.data());
@@ -606,10 +543,17 @@ class Search {
         std::fill(scores, scores + k, NOTHING);
         std::vector<Entry> found = best_.sorted();
         for (Entry& entry : found) entry.key = chance_of(entry.key);
+        const int64_t ranked = servable_.re_ranking.depth;
         if (servable_.label_game.offsets) {
-            Best best = best_of(k, excluded, row);
-            for (const Entry& entry : spread(servable_.label_game, found)) best.offer(entry);
-            found = best.sorted();
+            const std::vector<Entry> passed_on = spread(servable_.label_game, found);
+            found = best_among(passed_on, ranked ? Best(ranked, nullptr, nullptr) : best_of(k, excluded, row));
+        }
+        if (ranked) {
+            const int64_t encoder = servable_.re_ranking.ranker.encoder;
+            re_rank(servable_.re_ranking, {bag_.ids.data(), bag_.weights.data(), static_cast<int64_t>(bag_.ids.size())},
+                    encoder < 0 ? std::vector<float>() : unit(queries_[encoder].values, servable_.encoders[encoder].dim),
+                    found);
+            found = best_among(found, best_of(k, excluded, row));
         }
         for (const Entry& entry : found) {
             *ids++ = entry.label;
@@ -618,6 +562,11 @@ class Search {
     }
 
   private:
+    static std::vector<Entry> best_among(const std::vector<Entry>& entries, Best best) {
+        for (const Entry& entry : entries) best.offer(entry);
+        return best.sorted();
+    }
+
     static std::vector<float> unit(std::vector<float> vector, int64_t dim) {
         vector.resize(dim);
         float squares = 0;
@@ -690,7 +639,7 @@ class Search {
         nodes_.clear();
         for (size_t i = 0; i < ranges.size(); ++i) {
             const int64_t begin = ranges[i].begin, end = ranges[i].end;
-            if (i + 1 < ranges.size()) fetch(level.rows, ranges[i + 1].begin, ranges[i + 1].end);
+            if (i + 1 < ranges.size()) fetch_rows(level.rows, ranges[i + 1].begin, ranges[i + 1].end);
             scores_.resize(end - begin);
             score(level.rows, queries_[level.encoder], begin, nullptr, end - begin, scores_.data());
             for (int64_t j = begin; j < end; ++j)
@@ -739,6 +688,7 @@ class Search {
     std::vector<Entry> nodes_;
     std::vector<float> scores_;
     std::vector<int32_t> rows_;
+    Bag bag_;     // for the re-ranking
     Query unit_;  // what centres are compared with
     Best nearest_{0, nullptr, nullptr};
     Entry now_{};  // the label whose centres are being looked at
@@ -765,10 +715,11 @@ void predict(const Servable& servable, const BagOf& bag, int64_t n, const Exclud
         const int64_t first = task * share, last = std::min(n, first + share);
         std::vector<Search> searches;
         searches.reserve(last - first);
-        const bool game = servable.label_game.offsets;  // excluded labels take part in it, and k is not its matter
+        const int64_t depth = servable.label_game.offsets ? servable.game_depth : servable.re_ranking.depth;
         for (int64_t i = first; i < last; ++i) {
             const Bag own = bag(i);
-            const Best best = game ? Best(servable.game_depth, nullptr, nullptr) : best_of(k, excluded, i);
+            // excluded labels take part in what follows, and k is not its matter
+            const Best best = depth ? Best(depth, nullptr, nullptr) : best_of(k, excluded, i);
             searches.emplace_back(servable, own, best);
             if (servable.index.offsets) {
                 const std::vector<int32_t> found = shortlist(servable.index, own);

@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "best.h"
+#include "re_ranking.h"
+
 namespace xclearn {
 
 // ASCII as it came, or lower-cased code points of 1, 2 or 4 bytes.
@@ -167,12 +170,7 @@ struct Servable {
     Mix mix;
     Game label_game;         // between labels, after fusion
     int64_t game_depth = 0;  // best labels that it is given
-};
-
-// (document, label) pairs that are not to be predicted, the labels of a document ascending.
-struct Excluded {
-    const int64_t* offsets;  // null: none
-    const int32_t* labels;
+    ReRanking re_ranking;    // after it
 };
 
 Bag bag_of(const Vectoriser& vectoriser, const Text& text, IsWord is_word);

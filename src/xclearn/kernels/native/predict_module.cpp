@@ -1,41 +1,7 @@
 // The Python face of the predictor. inference/native.py is the only caller; it has checked shapes and types.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
-#include "predict.h"
-
-namespace nb = nanobind;
+#include "python_texts.h"
 
 namespace {
-
-template <class T, int N>
-using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-
-template <class T, int N>
-using Out = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-
-bool is_word(uint32_t c) { return c == '_' || Py_UNICODE_ISALNUM(c); }
-
-// Texts as code points, and what keeps them alive while the interpreter lock is released.
-struct Texts {
-    std::vector<xclearn::Text> views;
-    std::vector<nb::object> owners;
-
-    explicit Texts(const nb::list& texts) {
-        for (const nb::handle text : texts) add(nb::borrow(text));
-    }
-
-    void add(nb::object text) {
-        // Only the interpreter's own lower() knows every rule of Unicode; ASCII needs none of them.
-        const bool ascii = PyUnicode_Check(text.ptr()) && PyUnicode_IS_ASCII(text.ptr());
-        if (!ascii) text = text.attr("lower")();
-        if (!PyUnicode_Check(text.ptr())) throw nb::type_error("not a text");
-        PyObject* characters = text.ptr();
-        views.push_back({PyUnicode_DATA(characters), PyUnicode_GET_LENGTH(characters),
-                         ascii ? 0 : static_cast<int>(PyUnicode_KIND(characters))});
-        owners.push_back(std::move(text));
-    }
-};
 
 // A servable over arrays that it keeps alive.
 class Predictor {
@@ -50,19 +16,10 @@ class Predictor {
 
     void set_text(const nb::list& tokens, bool pieces, const In<double, 1>& idf, const In<double, 1>& damped,
                   bool normalise) {
-        xclearn::Vectoriser& vectoriser = servable_.vectoriser;
-        for (const nb::handle token : tokens) {
-            Py_ssize_t size = 0;
-            const char* bytes = PyUnicode_AsUTF8AndSize(token.ptr(), &size);
-            if (!bytes) PyErr_Clear();  // a lone surrogate: no word has one
-            vectoriser.vocabulary.add(bytes ? bytes : "", bytes ? size : 0);
-        }
-        vectoriser.vocabulary.build();
-        vectoriser.pieces = pieces;
-        vectoriser.normalise = normalise;
-        vectoriser.idf = keep(idf);
-        vectoriser.n_damped = static_cast<int64_t>(damped.shape(0));
-        vectoriser.damped = vectoriser.n_damped ? keep(damped) : nullptr;
+        learn_vocabulary(servable_.vectoriser, tokens, pieces, normalise);
+        servable_.vectoriser.idf = keep(idf);
+        servable_.vectoriser.n_damped = static_cast<int64_t>(damped.shape(0));
+        servable_.vectoriser.damped = damped.shape(0) ? keep(damped) : nullptr;
     }
 
     void add_encoder(const In<float, 2>& embeddings) {
@@ -115,6 +72,40 @@ class Predictor {
         servable_.game_depth = depth;
     }
 
+    void set_re_ranking(int64_t depth) { servable_.re_ranking.depth = depth; }
+
+    // (starts, features, weights, bias), the features of the bag, and the encoder whose vector follows them; −1: none.
+    void set_ranker(const nb::tuple& parts, int64_t n_bag, bool unit_bag, int64_t encoder) {
+        const auto starts = nb::cast<In<int64_t, 1>>(parts[0], false);
+        const auto features = nb::cast<In<int32_t, 1>>(parts[1], false);
+        const auto weights = nb::cast<In<float, 1>>(parts[2], false), bias = nb::cast<In<float, 1>>(parts[3], false);
+        const auto n_encoders = static_cast<int64_t>(servable_.encoders.size());
+        require(encoder >= -1 && encoder < n_encoders && length(bias) == servable_.n_labels &&
+                    length(starts) == servable_.n_labels + 1 && length(features) == length(weights),
+                "a ranker's arrays do not fit each other");
+        const int64_t width = n_bag + (encoder < 0 ? 0 : servable_.encoders[encoder].dim);
+        xclearn::check_entries(starts.data(), servable_.n_labels, features.data(), length(weights), width);
+        servable_.re_ranking.ranker = {keep(starts), keep(features), keep(weights), keep(bias), n_bag, unit_bag, encoder};
+    }
+
+    // (columns, thresholds, left, right, chances, label counts)
+    void set_calibration(const nb::tuple& parts, int64_t depth, double weight) {
+        const auto columns = nb::cast<In<int64_t, 1>>(parts[0], false);
+        const auto thresholds = nb::cast<In<double, 1>>(parts[1], false);
+        const auto left = nb::cast<In<int64_t, 1>>(parts[2], false), right = nb::cast<In<int64_t, 1>>(parts[3], false);
+        const auto chances = nb::cast<In<float, 1>>(parts[4], false), counts = nb::cast<In<float, 1>>(parts[5], false);
+        const int64_t n = length(columns);
+        require(n > 0 && length(thresholds) == n && length(left) == n && length(right) == n && length(chances) == n &&
+                    length(counts) == servable_.n_labels,
+                "a calibration tree's arrays do not fit each other");
+        for (int64_t i = 0; i < n; ++i)
+            require(columns.data()[i] >= 0 && columns.data()[i] < 3 && left.data()[i] >= 0 && left.data()[i] < n &&
+                        right.data()[i] >= 0 && right.data()[i] < n,
+                    "a calibration tree's nodes lead nowhere");
+        servable_.re_ranking.calibration = {keep(columns), keep(thresholds), keep(left),  keep(right),
+                                            keep(chances), keep(counts),     depth, weight};
+    }
+
     void set_labels(const In<int32_t, 1>& labels) { servable_.labels = keep(labels); }
 
     void add_scorer(int64_t encoder, const nb::tuple& rows, const In<int32_t, 1>& row_of_position) {
@@ -131,21 +122,13 @@ class Predictor {
         servable_.mix.by_row = by_row;
     }
 
-    nb::tuple bag(const nb::str& text) const {
-        nb::list one;
-        one.append(text);
-        const xclearn::Bag found = xclearn::bag_of(servable_.vectoriser, Texts(one).views.front(), is_word);
-        nb::list ids, weights;
-        for (const int32_t id : found.ids) ids.append(id);
-        for (const float weight : found.weights) weights.append(weight);
-        return nb::make_tuple(ids, weights);
-    }
+    nb::tuple bag(const nb::str& text) const { return bag_tuple(servable_.vectoriser, text); }
 
     void predict_texts(const nb::list& documents, const In<int64_t, 1>& offsets, const In<int32_t, 1>& labels,
                        int n_threads, const Out<int64_t, 2>& ids, const Out<float, 2>& scores) const {
         const Texts texts(documents);
         nb::gil_scoped_release release;
-        xclearn::predict_texts(servable_, texts.views, is_word, excluded(offsets, labels), ids.shape(1), n_threads,
+        xclearn::predict_texts(servable_, texts.views, is_word, excluded_of(offsets, labels), ids.shape(1), n_threads,
                                ids.data(), scores.data());
     }
 
@@ -154,7 +137,7 @@ class Predictor {
                       const Out<int64_t, 2>& ids, const Out<float, 2>& scores) const {
         nb::gil_scoped_release release;
         xclearn::predict_rows(servable_, indptr.data(), indices.data(), data.data(), ids.shape(0),
-                              excluded(offsets, labels), ids.shape(1), n_threads, ids.data(), scores.data());
+                              excluded_of(offsets, labels), ids.shape(1), n_threads, ids.data(), scores.data());
     }
 
   private:
@@ -182,10 +165,6 @@ class Predictor {
     xclearn::Game game_of(const nb::tuple& parts) {
         return {keep(nb::cast<In<int64_t, 1>>(parts[0], false)), keep(nb::cast<In<int32_t, 1>>(parts[1], false)),
                 keep(nb::cast<In<float, 1>>(parts[2], false)), nb::cast<float>(parts[3]), nb::cast<int64_t>(parts[4])};
-    }
-
-    static xclearn::Excluded excluded(const In<int64_t, 1>& offsets, const In<int32_t, 1>& labels) {
-        return {offsets.shape(0) ? offsets.data() : nullptr, labels.data()};
     }
 
     xclearn::Servable servable_;
@@ -221,6 +200,9 @@ void bind_predictor(nb::module_& module) {
         .def("set_edges", &Predictor::set_edges)
         .def("set_cluster_game", &Predictor::set_cluster_game)
         .def("set_label_game", &Predictor::set_label_game)
+        .def("set_re_ranking", &Predictor::set_re_ranking)
+        .def("set_ranker", &Predictor::set_ranker)
+        .def("set_calibration", &Predictor::set_calibration)
         .def("set_labels", &Predictor::set_labels)
         .def("add_scorer", &Predictor::add_scorer)
         .def("set_product", &Predictor::set_product)

@@ -1,0 +1,78 @@
+"""The native form of label trees, sparse classifiers and label texts; `native.py` makes the predictor of it.
+
+Their arrays are turned by feature when a model is loaded: all a document asks of a level, a classifier or the label
+texts then stands in as many runs as it has words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from xclearn.inference.components import AllLabels, Scorer
+from xclearn.inference.servable import Servable
+from xclearn.inference.sparse import LabelTrees, SparseClassifier, SparseFeatures, TextMix, TreeLevel
+from xclearn.text import Vectoriser
+from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser, WordPieceVectoriser
+from xclearn.text.weighting import _DAMPED
+
+
+def is_known_sparse(servable: Servable) -> bool:
+    """Whether the native core knows every part: label trees or sparse classifiers, with or without label texts."""
+    first, *texts = servable.scorers
+    fusion = servable.fusion
+    return (
+        not servable.steps
+        and isinstance(fusion, TextMix)
+        and isinstance(first, SparseClassifier | LabelTrees)
+        and (isinstance(first, SparseClassifier) or fusion.loss == "log")
+        and (not texts or fusion.text_weight >= 0)
+        and isinstance(servable.candidates, AllLabels)
+        and isinstance(servable.vectoriser, TfidfVectoriser | SparseVectoriser)
+        and all(isinstance(scorer, SparseClassifier) for scorer in texts)
+        and all(isinstance(encoder, SparseFeatures) for encoder in servable.encoders.values())
+    )
+
+
+def set_text(core: Any, vectoriser: Vectoriser) -> None:
+    """The core makes features of texts as this vectoriser does; of a matrix there is nothing to make."""
+    if isinstance(vectoriser, TfidfVectoriser):
+        state: dict[str, Any] = vectoriser.to_state()
+        damped = _DAMPED if state["sublinear"] else np.empty(0)
+        pieces = isinstance(vectoriser, WordPieceVectoriser)
+        core.set_text(state["tokens"], pieces, state["idf"], damped, state["normalise"])
+
+
+def sparse_core(servable: Servable) -> Any:
+    """What predicts as a servable of sparse classifiers or label trees, and label texts."""
+    from xclearn.kernels import _native
+
+    assert isinstance(servable.fusion, TextMix)
+    core = _native.SparsePredictor(servable.vectoriser.n_features, servable.n_labels)
+    set_text(core, servable.vectoriser)
+    first, *texts = servable.scorers
+    if isinstance(first, LabelTrees):
+        core.set_trees(first.loss, first.beam, _is_unit(servable, first))
+        for tree in first.trees:
+            core.add_tree([_level_parts(level) for level in tree.levels], tree.labels)
+    else:
+        core.set_classifier(_classifier_parts(first), servable.fusion.loss, _is_unit(servable, first))
+    for text in texts:
+        core.set_label_text(_classifier_parts(text), servable.fusion.text_weight, _is_unit(servable, text))
+    return core
+
+
+def _level_parts(level: TreeLevel) -> tuple[np.ndarray, ...]:
+    return level.children, level.starts, level.features, level.nodes, level.weights, level.bias
+
+
+def _classifier_parts(scorer: Scorer) -> tuple[np.ndarray, ...]:
+    assert isinstance(scorer, SparseClassifier)
+    return scorer.starts, scorer.labels, scorer.weights, scorer.bias
+
+
+def _is_unit(servable: Servable, scorer: Scorer) -> bool:
+    encoder = servable.encoders[scorer.vector]
+    assert isinstance(encoder, SparseFeatures)
+    return encoder.unit

@@ -1,0 +1,77 @@
+// Texts, arrays and vocabularies as Python passes them to predictors.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <vector>
+
+#include "predict.h"
+
+namespace nb = nanobind;
+
+template <class T, int N>
+using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+
+template <class T, int N>
+using Out = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+
+inline void require(bool right, const char* message) {
+    if (!right) throw nb::value_error(message);
+}
+
+template <class Array>
+int64_t length(const Array& array) {
+    return static_cast<int64_t>(array.shape(0));
+}
+
+inline bool is_word(uint32_t c) { return c == '_' || Py_UNICODE_ISALNUM(c); }
+
+// Texts as code points, and what keeps them alive while the interpreter lock is released.
+struct Texts {
+    std::vector<xclearn::Text> views;
+    std::vector<nb::object> owners;
+
+    explicit Texts(const nb::list& texts) {
+        for (const nb::handle text : texts) add(nb::borrow(text));
+    }
+
+    void add(nb::object text) {
+        // Only the interpreter's own lower() knows every rule of Unicode; ASCII needs none of them.
+        const bool ascii = PyUnicode_Check(text.ptr()) && PyUnicode_IS_ASCII(text.ptr());
+        if (!ascii) text = text.attr("lower")();
+        if (!PyUnicode_Check(text.ptr())) throw nb::type_error("not a text");
+        PyObject* characters = text.ptr();
+        views.push_back({PyUnicode_DATA(characters), PyUnicode_GET_LENGTH(characters),
+                         ascii ? 0 : static_cast<int>(PyUnicode_KIND(characters))});
+        owners.push_back(std::move(text));
+    }
+};
+
+inline void learn_vocabulary(xclearn::Vectoriser& vectoriser, const nb::list& tokens, bool pieces, bool normalise) {
+    for (const nb::handle token : tokens) {
+        Py_ssize_t size = 0;
+        const char* bytes = PyUnicode_AsUTF8AndSize(token.ptr(), &size);
+        if (!bytes) PyErr_Clear();  // a lone surrogate: no word has one
+        vectoriser.vocabulary.add(bytes ? bytes : "", bytes ? size : 0);
+    }
+    vectoriser.vocabulary.build();
+    vectoriser.pieces = pieces;
+    vectoriser.normalise = normalise;
+}
+
+// The ids of a text's tokens, and their weights.
+inline nb::tuple bag_tuple(const xclearn::Vectoriser& vectoriser, const nb::str& text) {
+    nb::list one;
+    one.append(text);
+    const xclearn::Bag found = xclearn::bag_of(vectoriser, Texts(one).views.front(), is_word);
+    nb::list ids, weights;
+    for (const int32_t id : found.ids) ids.append(id);
+    for (const float weight : found.weights) weights.append(weight);
+    return nb::make_tuple(ids, weights);
+}
+
+inline xclearn::Excluded excluded_of(const In<int64_t, 1>& offsets, const In<int32_t, 1>& labels) {
+    return {offsets.shape(0) ? offsets.data() : nullptr, labels.data()};
+}
