@@ -6,8 +6,10 @@ import scipy.sparse as sp
 from xclearn.data import Dataset, LabelSet, Split
 from xclearn.inference import Model
 from xclearn.inference.components import AllLabels, Bag, Classifier, Relu, Sigmoid
+from xclearn.inference.declared import Encoded, Part, Scope, check
 from xclearn.inference.servable import Servable
 from xclearn.text import Words
+from xclearn.text.vectorisers import DENSE_ROWS, SPARSE_ROWS
 
 COLOURS = ["blue", "green", "red"]  # the vocabulary: equally common, so by name
 LABELS = ["sky", "leaf", "berry", "night"]
@@ -25,6 +27,12 @@ def servable(**parts: object) -> Servable:
         "fusion": Sigmoid(),
     }
     return Servable(**made | parts)
+
+
+def expect_fits(part: Part, dims: dict[str, int] | None = None, sparse: str = "", **sizes: int) -> None:
+    """Check a part alone: among vectors of these widths, one of which may be sparse, and in a model of these sizes."""
+    forms = {name: SPARSE_ROWS if name == sparse else DENSE_ROWS for name in dims or {}}
+    check(part, Scope(sizes, {name: Encoded(dim, forms[name]) for name, dim in (dims or {}).items()}))
 
 
 def model(texts: list[str] | None = None, **about: object) -> Model:

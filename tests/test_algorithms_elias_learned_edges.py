@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from handmade import expect_fits
 from torch.nn import functional as F
 
 from xclearn import kernels
@@ -241,7 +242,7 @@ def test_what_is_served_ranks_as_the_network(fixed):
     served = Servable(
         vectoriser, {"v": encoder.served()}, index.served("v", 3, 10), [classifier.served("v")], Product()
     )
-    served.check()
+    expect_fits(served)
     found = served.predict(texts, 8)
     assert (found.ids == ids.numpy()).mean() > 0.95  # fixed edges have ties
     np.testing.assert_allclose(found.scores, scores.exp().numpy(), rtol=1e-4)

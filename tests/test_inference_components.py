@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from handmade import expect_fits
 
 from xclearn.errors import ModelError
 from xclearn.inference.components import COMPONENTS, Bag, Classifier, Relu, Residual, Sigmoid
@@ -67,13 +68,13 @@ def test_sigmoid_has_no_overflow_and_keeps_the_order():
 @pytest.mark.parametrize(
     ("check", "name"),
     [
-        (lambda: Residual(WEIGHT[:2], BIAS).check(3), "residual.weight"),
-        (lambda: Residual(WEIGHT, BIAS[:2]).check(3), "residual.bias"),
-        (lambda: Classifier("document", WEIGHT, BIAS[:2]).check(3), "classifier.bias"),
-        (lambda: Classifier("document", WEIGHT, WEIGHT).check(3), "classifier.bias"),
-        (lambda: Classifier("document", WEIGHT, BIAS).check(4), "classifier.weight"),
-        (lambda: Bag(WEIGHT, [Residual(WEIGHT[:2], BIAS)]).check(), "residual.weight"),
-        (lambda: Bag(BIAS, []).check(), "bag.token_embeddings"),
+        (lambda: expect_fits(Residual(WEIGHT[:2], BIAS), dim=3), "residual.v1.weight"),
+        (lambda: expect_fits(Residual(WEIGHT, BIAS[:2]), dim=3), "residual.v1.bias"),
+        (lambda: expect_fits(Classifier("document", WEIGHT, BIAS[:2]), {"document": 3}), "classifier.v1.bias"),
+        (lambda: expect_fits(Classifier("document", WEIGHT, WEIGHT), {"document": 3}), "classifier.v1.bias"),
+        (lambda: expect_fits(Classifier("document", WEIGHT, BIAS), {"document": 4}), "classifier.v1.weight"),
+        (lambda: expect_fits(Bag(WEIGHT, [Residual(WEIGHT[:2], BIAS)])), "residual.v1.weight"),
+        (lambda: expect_fits(Bag(BIAS, [])), "bag.v1.token_embeddings"),
     ],
 )
 def test_shapes_that_do_not_fit_are_named(check, name):

@@ -135,10 +135,10 @@ def test_saved_loaded_and_restricted_to_chosen_labels(parts, tmp_path):
     [
         ({"offsets": GRAPH.offsets[:-1]}, "wrong shape"),
         ({"offsets": GRAPH.offsets[::-1].copy()}, "do not walk"),
-        ({"targets": GRAPH.targets + 3}, "not nodes"),
+        ({"targets": GRAPH.targets + 3}, "targets: a value is out of range"),
         ({"targets": GRAPH.targets.astype(np.int64)}, "wrong shape or type"),
-        ({"weights": GRAPH.weights * np.float32("inf")}, "not finite"),
-        ({"weights": -GRAPH.weights}, "negative"),
+        ({"weights": GRAPH.weights * np.float32("inf")}, "weights: a value is out of range"),
+        ({"weights": -GRAPH.weights}, "weights: a value is out of range"),
     ],
 )
 def test_a_damaged_graph_is_refused(parts, message):

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from handmade import expect_fits
 
 from xclearn.errors import ModelError
 from xclearn.inference.components import Bag, Relu, sigmoid
@@ -41,7 +42,7 @@ def chance(made: BucketClassifier, row: int, label: int) -> float:
 @pytest.mark.parametrize("geometric", [False, True], ids=["mean", "geometric"])
 def test_a_label_has_the_mean_probability_of_its_buckets(geometric):
     made = classifier(geometric=geometric)
-    made.check(R * D)
+    expect_fits(made, {made.vector: R * D})
     every = made.score_all(VECTORS)
     expected = [[chance(made, row, label) for label in range(LABELS)] for row in range(N)]
     np.testing.assert_allclose(sigmoid(every), expected, rtol=1e-5)
@@ -63,21 +64,21 @@ def test_extreme_logits_stay_finite(geometric):
 def test_joined_encoders_stand_side_by_side():
     encoders = [Bag(normal(V, D), [Relu()]) for _ in range(R)]
     joined = Joined(list(encoders))
-    joined.check()
+    expect_fits(joined, features=V)
     features = sp.csr_matrix(normal(N, V))
     expected = np.hstack([np.maximum(features @ each.token_embeddings, 0) for each in encoders])
     np.testing.assert_allclose(joined.encode(features), expected, atol=1e-6)
     assert (joined.dim, joined.n_features) == (R * D, V)
     for wrong in ([], [encoders[0], Bag(normal(V + 1, D), [])]):
-        with pytest.raises(ModelError, match="differ in features"):
-            Joined(wrong).check()
+        with pytest.raises(ModelError, match=r"joined\.v1|bag\.v1"):
+            expect_fits(Joined(wrong), features=V)
 
 
 def test_an_affine_layer():
     weight, bias, vectors = normal(D, D), normal(D), normal(N, D)
     np.testing.assert_allclose(Affine(weight, bias)(vectors), [weight @ v + bias for v in vectors], atol=1e-6)
     with pytest.raises(ModelError):
-        Affine(weight, bias).check(D + 1)
+        expect_fits(Affine(weight, bias), dim=D + 1)
 
 
 @pytest.mark.parametrize(
@@ -96,4 +97,4 @@ def test_an_affine_layer():
 )
 def test_tensors_that_do_not_fit_are_refused(field, value):
     with pytest.raises(ModelError):
-        dataclasses.replace(classifier(), **{field: value}).check(R * D)
+        expect_fits(dataclasses.replace(classifier(), **{field: value}), {classifier().vector: R * D})

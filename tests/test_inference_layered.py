@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from handmade import expect_fits
 
 from xclearn.errors import ModelError
 from xclearn.inference.components import Bag, Relu, Residual
@@ -27,4 +28,4 @@ def test_another_encoder_is_wrapped():
 
 def test_layers_that_do_not_fit_are_refused():
     with pytest.raises(ModelError, match="residual"):
-        Layered(BAG, [Residual(np.zeros((3, 3), np.float32), np.zeros(3, np.float32))]).check()
+        expect_fits(Layered(BAG, [Residual(np.zeros((3, 3), np.float32), np.zeros(3, np.float32))]))

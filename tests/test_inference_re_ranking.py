@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from handmade import expect_fits
 
 from xclearn.errors import ModelError
 from xclearn.inference.re_ranking import CalibrationTree, ReRanking, SparseRanker
@@ -115,6 +116,6 @@ def _tree(step: ReRanking, **changes: object) -> ReRanking:
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_tensors_that_do_not_fit_are_refused(weights, damage):
     step = ReRanking(5, SparseRanker.of("bag", "vector", weights, BIAS), tree())
-    step.check(DIMS, L)
+    expect_fits(step, DIMS, "bag", labels=L)
     with pytest.raises(ModelError):
-        damage(step).check(DIMS, L)
+        expect_fits(damage(step), DIMS, "bag", labels=L)

@@ -91,14 +91,17 @@ NARROW = np.eye(2, dtype=np.float32)
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"encoders": {"document": Bag(NARROW, [])}}, "differ in features; got (2, 3)"),
+        ({"encoders": {"document": Bag(NARROW, [])}}, "bag.v1.token_embeddings"),
         ({"encoders": {"other": Bag(np.eye(3, dtype=np.float32), [])}}, "a vector that no encoder makes"),
         ({"scorers": []}, "no scorer"),
         ({"scorers": [Classifier("document", WEIGHT, BIAS)] * 2}, "sigmoid.v1 reads one scorer; got 2"),
-        ({"scorers": [Classifier("document", WEIGHT[:, :2], BIAS)]}, "classifier.weight has the wrong shape"),
+        (
+            {"scorers": [Classifier("document", WEIGHT[:, :2], BIAS)]},
+            "classifier.v1.weight: the tensor",
+        ),
         (
             {"scorers": [Classifier("document", WEIGHT, BIAS), Classifier("document", WEIGHT[:2], BIAS[:2])]},
-            "in labels",
+            "labels = 4",
         ),
     ],
 )

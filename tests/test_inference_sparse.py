@@ -224,7 +224,9 @@ DAMAGES = {
     "no tree": lambda s: dataclasses.replace(s, scorers=[s.scorers[1], dataclasses.replace(s.scorers[0], trees=[])]),
     "no beam": lambda s: with_scorer(s, 0, beam=0),
     "an unknown loss": lambda s: with_scorer(s, 0, loss="absolute"),
-    "an unknown loss of the mix": lambda s: dataclasses.replace(s.fusion, loss="absolute"),
+    "an unknown loss of the mix": lambda s: dataclasses.replace(
+        s, fusion=dataclasses.replace(s.fusion, loss="absolute")
+    ),
     "a label beyond the labels": lambda s: with_scorer(s, 1, labels=damaged(s.scorers[1].labels, 0, N_LABELS)),
     "starts that do not end": lambda s: with_scorer(s, 1, starts=damaged(s.scorers[1].starts, -1, 3)),
     "no features": lambda s: dataclasses.replace(s, encoders={**s.encoders, "unit": SparseFeatures(0, True)}),

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from handmade import expect_fits
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -90,7 +91,7 @@ def test_texts_are_counted_in_blocks_as_at_once(monkeypatch):
 
 def test_a_file_from_before_pairs_is_read():
     bag = COMPONENTS["token_bag.v1"](idf=np.ones(V, np.float32))
-    bag.check()
+    expect_fits(bag, features=V)
     assert bag.encode(np.array([[0, 1]], np.int32)).shape == (1, V)
 
 
@@ -113,6 +114,6 @@ GOOD = {"idf": np.ones(V + 2, np.float32), "pairs": np.array([1, 7])}
     ids=str,
 )
 def test_what_does_not_fit_is_refused(damage):
-    TokenBag(**GOOD).check()
+    expect_fits(TokenBag(**GOOD), features=V)
     with pytest.raises(ModelError, match="token_bag"):
-        TokenBag(**GOOD | damage).check()
+        expect_fits(TokenBag(**GOOD | damage), features=V)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from handmade import expect_fits
 from sklearn.tree import DecisionTreeClassifier
 
 from xclearn.errors import DataError
@@ -25,7 +26,7 @@ def test_the_tree_answers_as_scikit_learn(answers, depth):
     ids, now, before, right = answers
     counts = 1 + np.arange(L) % 5
     tree = calibration_tree(Calibration(depth=depth, weight=1.0), ids, now, before, right, counts)
-    tree.check(L)
+    expect_fits(tree, labels=L)
     there = ids >= 0
     values = calibration_features(ids, now, before, counts.astype(np.float32))[there]
     oracle = DecisionTreeClassifier(max_depth=depth, random_state=0).fit(values, right[there])
@@ -38,7 +39,7 @@ def test_answers_that_are_all_right_or_all_wrong_make_a_leaf(answers, all_right)
     ids, now, before, _ = answers
     right = np.full(ids.shape, all_right)
     tree = calibration_tree(Calibration(weight=1.0), ids, now, before, right, np.ones(L))
-    tree.check(L)
+    expect_fits(tree, labels=L)
     assert (tree(ids, now, before) == float(all_right)).all()
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from handmade import expect_fits
 
 from xclearn.parts.encoders import BagEncoder, encoder_optimisers
 from xclearn.parts.rows import SparseRows, feature_rows
@@ -89,7 +90,7 @@ def test_an_encoder_and_its_served_form_are_the_formula(features, n_layers):
         expected = np.maximum(expected @ layer.weight.detach().numpy().T + layer.bias.detach().numpy(), 0)
     vectors = made(rows_of(features).take(torch.arange(N))).detach().numpy()
     served = made.served()
-    served.check()
+    expect_fits(served)
     assert (served.dim, served.n_features) == (DIM, V)
     for found in (vectors, served.encode(features), served.encode(features.toarray())):
         np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from handmade import expect_fits
 from tiny_transformer import DIM, write_transformer
 
 from xclearn.errors import ConfigError, ModelError
@@ -65,7 +66,7 @@ def test_the_convolution_is_the_formula_and_so_is_its_served_form(length):
     encoder, ids = convolution(dropout=0.5).eval(), token_ids(length)
     expected = np.stack([by_hand(encoder, row) for row in ids.numpy()])
     served = encoder.served()
-    served.check()
+    expect_fits(served)
     for vectors in (encoder(ids).detach().numpy(), served.encode(ids.numpy())):
         difference = np.abs(vectors - expected).max()
         print(f"largest difference {difference:.1e}")
@@ -104,7 +105,7 @@ def test_dropout_is_only_in_training():
 )
 def test_tensors_of_a_convolution_that_do_not_fit_are_refused(field, value):
     with pytest.raises(ModelError):
-        dataclasses.replace(convolution().served(), **{field: value}).check()
+        expect_fits(dataclasses.replace(convolution().served(), **{field: value}))
 
 
 # transformer
@@ -134,7 +135,7 @@ def test_the_transformer_gives_what_the_library_gives_one_text_at_a_time(setting
         expected = hidden[0] if pooling == "first" else hidden.mean(dim=0)
         torch.testing.assert_close(vector, expected, atol=1e-5, rtol=1e-5)
     served = encoder.served()
-    served.check()
+    expect_fits(served)
     assert (served.dim, served.n_features) == (DIM, vectoriser.n_features)
     np.testing.assert_allclose(served.encode(ids.numpy()), found.numpy(), atol=1e-6)
     assert settings.folder not in served.config
@@ -181,7 +182,7 @@ def test_damaged_transformers_are_refused(settings):
         {"n_features": 1000},
     ):
         with pytest.raises(ModelError):
-            dataclasses.replace(served, **change).check()
+            expect_fits(dataclasses.replace(served, **change))
 
 
 def test_a_model_file_names_no_code_that_is_run(settings):
@@ -190,6 +191,6 @@ def test_a_model_file_names_no_code_that_is_run(settings):
     planted = {"attn_implementation": "someone/kernel", "_attn_implementation": "someone/kernel"}
     planted["auto_map"] = {"AutoModel": "someone/code--module.Class"}
     changed = dataclasses.replace(served, config=json.dumps(json.loads(served.config) | planted))
-    changed.check()
+    expect_fits(changed)
     ids = settings.learn([]).transform(TEXTS)
     assert (changed.encode(ids) == served.encode(ids)).all()

@@ -10,14 +10,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, final
+from typing import Annotated, ClassVar, TypeVar, final
 
 import numpy as np
 import scipy.sparse as sp
 
+from xclearn.config import Count
 from xclearn.errors import ModelError
-from xclearn.inference.checks import expect_shape
+from xclearn.inference.declared import Part, Scope, Tensor, Vector, ids, offsets, shares
 from xclearn.kernels.dense import topk_dense
+from xclearn.text.vectorisers import DENSE_ROWS, SPARSE_ROWS
 
 COMPONENTS: dict[str, type] = {}
 T = TypeVar("T")
@@ -34,15 +36,11 @@ def component(name: str, *older: str):  # type: ignore[no-untyped-def]
     return register
 
 
-class Layer(ABC):
+class Layer(Part, ABC):
     """A step between the bag and the vector."""
 
     @abstractmethod
     def __call__(self, vectors: np.ndarray) -> np.ndarray: ...  # (n, D) → (n, D)
-
-    @abstractmethod
-    def check(self, dim: int) -> None:
-        """Refuse tensors whose shapes do not fit."""
 
 
 @final
@@ -54,9 +52,6 @@ class Relu(Layer):
     def __call__(self, vectors: np.ndarray) -> np.ndarray:
         return np.maximum(vectors, 0)
 
-    def check(self, dim: int) -> None:
-        """Has no tensors."""
-
 
 @final
 @component("residual.v1")
@@ -64,15 +59,11 @@ class Relu(Layer):
 class Residual(Layer):
     """v + max(0, W v + b)."""
 
-    weight: np.ndarray  # (D, D)
-    bias: np.ndarray  # (D,)
+    weight: Annotated[np.ndarray, Tensor("dim dim")]
+    bias: Annotated[np.ndarray, Tensor("dim")]
 
     def __call__(self, vectors: np.ndarray) -> np.ndarray:
         return vectors + np.maximum(vectors @ self.weight.T + self.bias, 0)
-
-    def check(self, dim: int) -> None:
-        expect_shape(self.weight, (dim, dim), "residual.weight")
-        expect_shape(self.bias, (dim,), "residual.bias")
 
 
 @final
@@ -81,33 +72,26 @@ class Residual(Layer):
 class GatedBlock(Layer):
     """g_block ⊙ (W max(0, v) + b) + g_skip ⊙ v: DECAF's embedding block with its gates already squashed."""
 
-    weight: np.ndarray  # (D, D)
-    bias: np.ndarray  # (D,)
-    block_gate: np.ndarray  # (D,) in 0…1
-    skip_gate: np.ndarray  # (D,) in 0…1
+    weight: Annotated[np.ndarray, Tensor("dim dim")]
+    bias: Annotated[np.ndarray, Tensor("dim")]
+    block_gate: Annotated[np.ndarray, Tensor("dim")]  # in 0…1
+    skip_gate: Annotated[np.ndarray, Tensor("dim")]  # in 0…1
 
     def __call__(self, vectors: np.ndarray) -> np.ndarray:
         inner = np.maximum(vectors, 0) @ self.weight.T + self.bias
         return self.block_gate * inner + self.skip_gate * vectors
 
-    def check(self, dim: int) -> None:
-        expect_shape(self.weight, (dim, dim), "gated_block.weight")
-        for name in ("bias", "block_gate", "skip_gate"):
-            expect_shape(getattr(self, name), (dim,), f"gated_block.{name}")
 
-
-class Encoder(ABC):
+class Encoder(Part, ABC):
     """Features of documents → one vector each."""
 
+    reads: ClassVar[tuple[str, ...]] = (SPARSE_ROWS, DENSE_ROWS)  # forms of features
+    gives: ClassVar[str] = DENSE_ROWS  # form of its vectors
     dim: int
     n_features: int
 
     @abstractmethod
     def encode(self, features: sp.csr_matrix | np.ndarray) -> np.ndarray: ...  # (n, D) float32
-
-    @abstractmethod
-    def check(self) -> None:
-        """Refuse tensors whose shapes do not fit."""
 
 
 @final
@@ -116,8 +100,8 @@ class Encoder(ABC):
 class Bag(Encoder):
     """The weighted sum of token embeddings, then layers. Dense features are multiplied the same way."""
 
-    token_embeddings: np.ndarray  # (V, D)
-    layers: list[Layer]
+    token_embeddings: Annotated[np.ndarray, Tensor("features dim")]
+    layers: Annotated[list[Layer], shares("dim", empty=True)]
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -133,23 +117,13 @@ class Bag(Encoder):
             vectors = layer(vectors)
         return vectors
 
-    def check(self) -> None:
-        if self.token_embeddings.ndim != 2:
-            raise ModelError("bag.token_embeddings is not a table", got=self.token_embeddings.shape)
-        for layer in self.layers:
-            layer.check(self.dim)
 
-
-class Candidates(ABC):
+class Candidates(Part, ABC):
     """Which labels are scored for a document."""
 
     @abstractmethod
     def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
         """Label ids (n, m), −1 where there are fewer, and the logit of each as a candidate; None means every label."""
-
-    @abstractmethod
-    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        """Refuse tensors whose shapes do not fit."""
 
 
 @final
@@ -161,9 +135,6 @@ class AllLabels(Candidates):
     def find(self, vectors: Mapping[str, np.ndarray]) -> None:  # noqa: ARG002
         return None
 
-    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        """Has no tensors."""
-
 
 @final
 @component("cluster_beam.v1")
@@ -171,12 +142,12 @@ class AllLabels(Candidates):
 class ClusterBeam(Candidates):
     """The labels of the best clusters. A label is in one cluster; its candidate logit is the cluster's."""
 
-    vector: str  # the encoder whose vector the clusters read
-    weight: np.ndarray  # (K, D)
-    bias: np.ndarray  # (K,)
-    labels: np.ndarray  # (L,) int64 label ids, cluster after cluster
-    offsets: np.ndarray  # (K + 1,) int64 where each cluster's labels start
-    beam: int  # clusters kept
+    vector: Annotated[str, Vector()]  # the encoder whose vector the clusters read
+    weight: Annotated[np.ndarray, Tensor("clusters dim")]
+    bias: Annotated[np.ndarray, Tensor("clusters")]
+    labels: Annotated[np.ndarray, ids("labels", below="labels", kind="int64")]  # cluster after cluster
+    offsets: Annotated[np.ndarray, offsets("clusters", to="labels")]
+    beam: Count  # clusters kept
 
     def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         return self.labels_of(*self.best(vectors))
@@ -194,22 +165,8 @@ class ClusterBeam(Candidates):
         ids = np.where(there, self.labels[np.minimum(places, len(self.labels) - 1)], -1)
         return ids.reshape(len(ids), -1), np.repeat(logits, largest, axis=1)
 
-    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        if self.vector not in dims:
-            raise ModelError("the clusters read a vector that no encoder makes", got=self.vector)
-        expect_shape(self.bias, self.weight.shape[:1], "cluster_beam.bias")
-        expect_shape(self.weight, (*self.bias.shape, dims[self.vector]), "cluster_beam.weight")
-        expect_shape(self.offsets, (len(self.bias) + 1,), "cluster_beam.offsets")
-        expect_shape(self.labels, (n_labels,), "cluster_beam.labels")
-        ends = (int(self.offsets[0]), int(self.offsets[-1]))
-        whole = self.labels.dtype == self.offsets.dtype == np.int64
-        if not whole or ends != (0, n_labels) or (np.diff(self.offsets) < 0).any() or self.beam < 1:
-            raise ModelError("cluster_beam.offsets do not walk through the labels", got=ends)
-        if (np.sort(self.labels) != np.arange(n_labels)).any():
-            raise ModelError("cluster_beam.labels does not hold every label once")
 
-
-class Scorer(ABC):
+class Scorer(Part, ABC):
     """Scores labels with one named vector."""
 
     vector: str
@@ -221,10 +178,6 @@ class Scorer(ABC):
     @abstractmethod
     def score(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray: ...  # (n, D), (n, m) → logits (n, m)
 
-    @abstractmethod
-    def check(self, dim: int) -> None:
-        """Refuse tensors whose shapes do not fit."""
-
 
 @final
 @component("classifier.v1")
@@ -232,9 +185,9 @@ class Scorer(ABC):
 class Classifier(Scorer):
     """logit = w_l · v + b_l."""
 
-    vector: str  # the encoder whose vector it reads
-    weight: np.ndarray  # (L, D)
-    bias: np.ndarray  # (L,)
+    vector: Annotated[str, Vector()]  # the encoder whose vector it reads
+    weight: Annotated[np.ndarray, Tensor("labels dim")]
+    bias: Annotated[np.ndarray, Tensor("labels")]
 
     @property
     def n_labels(self) -> int:  # type: ignore[override]
@@ -250,21 +203,13 @@ class Classifier(Scorer):
         logits = [self.weight[own] @ vector + self.bias[own] for vector, own in pairs]
         return np.array(logits, dtype=np.float32).reshape(ids.shape)
 
-    def check(self, dim: int) -> None:
-        expect_shape(self.bias, self.weight.shape[:1], "classifier.bias")
-        expect_shape(self.weight, (*self.bias.shape, dim), "classifier.weight")
 
-
-class Fusion(ABC):
+class Fusion(Part, ABC):
     """The candidates' and scorers' logits → one score in [0, 1]."""
 
     @abstractmethod
     def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:
         """Each (n, m) → (n, m); `candidate` is None when every label was a candidate. −∞ stands where there is none."""
-
-    @abstractmethod
-    def check(self, n_scorers: int, every_label: bool) -> None:
-        """Refuse what it cannot fuse: so many scorers, or candidates that have no logit."""
 
 
 @final
@@ -277,9 +222,9 @@ class Sigmoid(Fusion):
         (only,) = logits
         return sigmoid(only)
 
-    def check(self, n_scorers: int, every_label: bool) -> None:  # noqa: ARG002
-        if n_scorers != 1:
-            raise ModelError("sigmoid.v1 reads one scorer", got=n_scorers)
+    def fits(self, scope: Scope, /) -> None:
+        if scope.sizes["scorers"] != 1:
+            raise ModelError("sigmoid.v1 reads one scorer", got=scope.sizes["scorers"])
 
 
 @final
@@ -292,11 +237,8 @@ class Product(Fusion):
         factors = [sigmoid(each) for each in (*logits, *(() if candidate is None else (candidate,)))]
         return np.prod(factors, axis=0)
 
-    def check(self, n_scorers: int, every_label: bool) -> None:
-        """Takes any number."""
 
-
-class Step(ABC):
+class Step(Part, ABC):
     """What happens to the best labels of a document after fusion: they are ranked anew, or bring others in."""
 
     depth: int  # best labels that it is given
@@ -311,10 +253,6 @@ class Step(ABC):
         self, vectors: Mapping[str, np.ndarray], ids: np.ndarray, scores: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Ids (n, m), −1 where there are fewer, and scores, −∞ there → the same of another width, in any order."""
-
-    @abstractmethod
-    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        """Refuse tensors whose shapes do not fit."""
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

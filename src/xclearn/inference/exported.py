@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import Annotated, Any, ClassVar, final
 
 import numpy as np
 import scipy.sparse as sp
 
+from xclearn.config import Count
 from xclearn.errors import ModelError
 from xclearn.inference.components import Candidates, Encoder, Scorer, component
+from xclearn.inference.declared import Chain, Part, Scope, Size, Tensor, Vector, ids, offsets, shares
 from xclearn.inference.shortlists import best_paths, unit
+from xclearn.text.vectorisers import SPARSE_ROWS
 
 PRECISIONS = ("fp32", "bf16", "int8")
+_INFINITE = 0x7F80  # from these bits on a bfloat16 is infinite or not a number
 _LANES = 32  # the width of a row is a multiple of it
 _BYTES = {"float32": 4, "uint8": 2, "int8": 1}  # of a value, by the type it is stored as
 
@@ -26,12 +30,13 @@ _BYTES = {"float32": 4, "uint8": 2, "int8": 1}  # of a value, by the type it is 
 @final
 @component("rows.v1")
 @dataclass(frozen=True)
-class Rows:
+class Rows(Part):
     """w · v + b of many rows; a row is padded with zeros to a multiple of 32 values."""
 
-    values: np.ndarray  # (n, W) float32; (n, 2 W) uint8, the bytes of bfloat16; (n, W) int8 in steps of `scale`
-    scale: np.ndarray  # (n,) float32
-    bias: np.ndarray  # (n,) float32
+    # (n, W) float32; (n, 2 W) uint8, the bytes of bfloat16; (n, W) int8 in steps of `scale`
+    values: Annotated[np.ndarray, Tensor("rows width", tuple(_BYTES))]
+    scale: Annotated[np.ndarray, Tensor("rows", ("float32",))]
+    bias: Annotated[np.ndarray, Tensor("rows", ("float32",))]
 
     @classmethod
     def of(cls, weight: np.ndarray, bias: np.ndarray, precision: str) -> Rows:
@@ -73,24 +78,26 @@ class Rows:
         pairs = zip(vectors, rows, strict=True)
         return np.stack([self.weight(own, len(vector)) @ vector + self.bias[own] for vector, own in pairs])
 
-    def check(self, dim: int, n: int, name: str) -> None:
-        """Refuse shapes and types that do not fit."""
-        width = -(-dim // _LANES) * _LANES * (2 if self.values.dtype == np.uint8 else 1)
-        fits = self.values.dtype.name in _BYTES and self.values.shape == (n, width)
-        if not fits or any(part.dtype != np.float32 or part.shape != (n,) for part in (self.scale, self.bias)):
-            got = f"{self.values.dtype} {self.values.shape}"
-            raise ModelError(f"the rows of {name} do not fit", got=got, allowed=f"{n} rows of {dim} values, padded")
+    def fits(self, scope: Scope, /) -> None:
+        width = -(-scope.sizes["dim"] // _LANES) * _LANES * (2 if self.value_bytes == 2 else 1)
+        if scope.sizes["width"] != width:
+            raise ModelError("rows.v1 does not fit the vector", got=scope.sizes["width"], allowed=f"{width} values")
+        if not scope.values or self.value_bytes == 4:
+            return
+        bits = self.values.view("<u2") if self.value_bytes == 2 else self.values
+        if (bits.min() < -127) if self.value_bytes == 1 else (bits << 1).max() >= _INFINITE << 1:
+            raise ModelError("rows.v1 holds a value that no weight is rounded to", allowed="finite, or −127 to 127")
 
 
 @final
 @component("level.v1")
 @dataclass(frozen=True)
-class Level:
+class Level(Part):
     """The nodes of one level of the tree, and where the children of each stand in the next."""
 
-    rows: Rows  # n nodes
-    offsets: np.ndarray  # (n + 1,) int64
-    beam: int  # nodes kept
+    rows: Annotated[Rows, shares("dim", rows="nodes")]
+    offsets: Annotated[np.ndarray, offsets("nodes", to="children")]
+    beam: Count  # nodes kept
 
     def children(self, nodes: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Nodes (m, b) and their logits → their children (m, b · most), −1 where there are fewer, and the logits."""
@@ -99,14 +106,6 @@ class Level:
         there = (places < self.offsets[nodes + 1][:, :, None]) & (nodes >= 0)[:, :, None]
         return np.where(there, places, -1).reshape(len(nodes), -1), np.repeat(logits, most, axis=1)
 
-    def check(self, dim: int, n_children: int) -> None:
-        """Refuse shapes that do not fit, and offsets that do not walk through the children."""
-        n = len(self.rows.bias)
-        self.rows.check(dim, n, "a level")
-        check_offsets(self.offsets, n, n_children, "level")
-        if self.beam < 1:
-            raise ModelError("a level keeps no node", got=self.beam)
-
 
 @final
 @component("cluster_index.v1")
@@ -114,17 +113,13 @@ class Level:
 class ClusterIndex(Candidates):
     """The labels below the best nodes of a tree; a label's candidate logit is that of its cluster, the last level."""
 
-    vector: str  # the encoder whose vector the nodes read
-    levels: list[Level]
-    labels: np.ndarray  # (L,) int32 label ids, cluster after cluster
+    vector: Annotated[str, Vector()]  # the encoder whose vector the nodes read
+    levels: Annotated[list[Level], Chain("nodes", "children", end="labels")]
+    labels: Annotated[np.ndarray, ids("labels", below="labels")]  # cluster after cluster
 
     def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         places, logits = below_the_best(self.levels, vectors[self.vector])
         return np.where(places < 0, -1, self.labels[places].astype(np.int64)), logits
-
-    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        check_levels(self.levels, self.vector, dims, n_labels)
-        check_labels(self.labels, n_labels, n_labels, "cluster_index")
 
 
 @final
@@ -133,11 +128,11 @@ class ClusterIndex(Candidates):
 class CentreIndex(Candidates):
     """As `CentroidSearch`, among the centres below the best nodes of a tree."""
 
-    vector: str  # the encoder whose vector is compared
-    levels: list[Level]
-    centres: Rows  # M, of length one, cluster after cluster
-    labels: np.ndarray  # (M,) int32 the label of each centre
-    size: int  # labels found, at most
+    vector: Annotated[str, Vector()]  # the encoder whose vector is compared
+    levels: Annotated[list[Level], Chain("nodes", "children", end="centres")]
+    centres: Annotated[Rows, shares("dim", rows="centres")]  # of length one, cluster after cluster
+    labels: Annotated[np.ndarray, ids("centres", below="labels")]  # of each centre
+    size: Count  # labels found, at most
 
     def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         vector = vectors[self.vector]
@@ -146,13 +141,6 @@ class CentreIndex(Candidates):
         ids, cosines = best_paths(ids, self.centres.score(unit(vector), places))
         return ids[:, : self.size], cosines[:, : self.size]
 
-    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        check_levels(self.levels, self.vector, dims, len(self.labels))
-        self.centres.check(dims[self.vector], len(self.labels), "centre_index")
-        check_labels(self.labels, len(self.labels), n_labels, "centre_index")
-        if self.size < 1:
-            raise ModelError("centre_index finds no label", got=self.size)
-
 
 @final
 @component("features.v1")
@@ -160,7 +148,9 @@ class CentreIndex(Candidates):
 class Features(Encoder):
     """The features themselves as the vector, for candidates that read tokens."""
 
-    n_features: int
+    reads: ClassVar[tuple[str, ...]] = (SPARSE_ROWS,)
+    gives: ClassVar[str] = SPARSE_ROWS
+    n_features: Annotated[int, Size("features")]
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -169,9 +159,6 @@ class Features(Encoder):
     def encode(self, features: sp.csr_matrix | np.ndarray) -> Any:
         return features
 
-    def check(self) -> None:
-        """Has no tensors."""
-
 
 @final
 @component("token_index.v1")
@@ -179,14 +166,14 @@ class Features(Encoder):
 class TokenIndex(Candidates):
     """The labels that go best with the tokens of a text, by the sum of their weights there; and some always."""
 
-    vector: str  # the encoder that passes the tokens on
-    offsets: np.ndarray  # (V + 1,) int64 where the postings of each token start
-    labels: np.ndarray  # (p,) int32 label ids, the heaviest of a token first
-    weights: np.ndarray  # (p,) float32
-    always: np.ndarray  # (a,) int32 label ids
-    tokens: int  # of a text that are looked up, the heaviest
-    postings: int  # of a token that are read
-    shortlist: int  # labels kept, those of `always` among them
+    vector: Annotated[str, Vector(forms=(SPARSE_ROWS,))]  # the encoder that passes the tokens on
+    offsets: Annotated[np.ndarray, offsets("dim", to="entries")]
+    labels: Annotated[np.ndarray, ids("entries", below="labels", empty=True)]  # the heaviest of a token first
+    weights: Annotated[np.ndarray, Tensor("entries", ("float32",), empty=True)]
+    always: Annotated[np.ndarray, ids("always", below="labels", empty=True)]
+    tokens: Count  # of a text that are looked up, the heaviest
+    postings: Count  # of a token that are read
+    shortlist: Count  # labels kept, those of `always` among them
 
     def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """All candidates have logit +∞: to be one says nothing more."""
@@ -207,15 +194,6 @@ class TokenIndex(Candidates):
         np.add.at(sums, member, np.concatenate([np.full(len(self.always), np.inf, dtype=np.float32), added]))
         return labels[np.lexsort((labels, -sums))[: self.shortlist]]
 
-    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        if self.vector not in dims or min(self.tokens, self.postings, self.shortlist) < 1:
-            raise ModelError("the index reads tokens that no encoder passes on, or keeps none", got=self.vector)
-        check_offsets(self.offsets, dims[self.vector], len(self.labels), "token_index")
-        check_labels(self.labels, len(self.labels), n_labels, "token_index")
-        check_labels(self.always, len(self.always), n_labels, "token_index")
-        if self.weights.dtype != np.float32 or self.weights.shape != self.labels.shape:
-            raise ModelError("token_index.weights do not fit its labels", got=self.weights.shape)
-
 
 @final
 @component("row_classifier.v1")
@@ -223,9 +201,9 @@ class TokenIndex(Candidates):
 class RowClassifier(Scorer):
     """logit = w_l · v + b_l, with the rows in an order of their own and in 8, 16 or 32 bits."""
 
-    vector: str  # the encoder whose vector it reads
-    rows: Rows  # L rows
-    labels: np.ndarray  # (L,) int32 the label of each row; or empty: that is its number
+    vector: Annotated[str, Vector()]  # the encoder whose vector it reads
+    rows: Annotated[Rows, shares("dim", rows="labels")]
+    labels: Annotated[np.ndarray, ids("named", below="labels", empty=True)]  # of each row; or empty: that is its number
 
     @property
     def n_labels(self) -> int:  # type: ignore[override]
@@ -242,9 +220,9 @@ class RowClassifier(Scorer):
     def score(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:
         return self.rows.score(vectors, self.row_of_label[ids])
 
-    def check(self, dim: int) -> None:
-        self.rows.check(dim, self.n_labels, "row_classifier")
-        check_labels(self.labels, self.n_labels if len(self.labels) else 0, self.n_labels, "row_classifier")
+    def fits(self, _: Scope, /) -> None:
+        if len(self.labels) not in (0, self.n_labels):
+            raise ModelError("row_classifier.v1 has other labels than rows", got=len(self.labels))
 
 
 def below_the_best(levels: list[Level], vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -258,29 +236,6 @@ def below_the_best(levels: list[Level], vectors: np.ndarray) -> tuple[np.ndarray
         kept, best = np.take_along_axis(nodes, order, axis=1), np.take_along_axis(logits, order, axis=1)
         nodes, logits = level.children(kept, best)
     return nodes, logits
-
-
-def check_levels(levels: list[Level], vector: str, dims: Mapping[str, int], n_children: int) -> None:
-    """Refuse levels that do not fit each other, the vector, or what stands below the last."""
-    if vector not in dims or not levels:
-        raise ModelError("the index reads a vector that no encoder makes, or is empty", got=vector)
-    for level in reversed(levels):
-        level.check(dims[vector], n_children)
-        n_children = len(level.rows.bias)
-
-
-def check_labels(labels: np.ndarray, size: int, n_labels: int, name: str) -> None:
-    """Ids outside the labels would be read from outside the model; the file's hash guards against the rest."""
-    inside = labels.dtype == np.int32 and (size == 0 or (labels.min() >= 0 and labels.max() < n_labels))
-    if not inside or labels.shape != (size,):
-        raise ModelError(f"{name}.labels are not label ids", got=labels.shape, allowed=f"({size},) int32")
-
-
-def check_offsets(offsets: np.ndarray, n: int, end: int, name: str) -> None:
-    """Refuse offsets that do not walk from 0 to `end` in n steps."""
-    fits = offsets.dtype == np.int64 and offsets.shape == (n + 1,) and n > 0
-    if not fits or offsets[0] != 0 or offsets[-1] != end or (np.diff(offsets) < 0).any():
-        raise ModelError(f"{name}.offsets do not walk through it", got=offsets.shape, allowed=f"0 … {end} in {n} steps")
 
 
 def _bfloat16(values: np.ndarray) -> np.ndarray:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ from xclearn.data.dataset import LabelSet
 from xclearn.errors import ModelError
 from xclearn.inference.card import model_card
 from xclearn.inference.components import COMPONENTS
+from xclearn.inference.declared import Scope, check
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.tensors import StringTable, read_tensors, write_tensors
 from xclearn.inference.train_texts import TrainTexts
@@ -75,11 +74,14 @@ def load_model(folder: str | Path, *, verify: bool = True) -> Model:
     content = read_description(read_json(path / JSON_FILE), path / JSON_FILE)
     for name in (TENSORS_FILE, CARD_FILE):
         check_file(path / name, content["files"].get(name), verify)
-    return model_of(content, path)
+    return model_of(content, path, values=verify)
 
 
-def model_of(content: dict[str, Any], path: Path, mapped: np.ndarray | None = None) -> Model:
-    """The model of a description and the tensor file of the folder, or the bytes of that file in `mapped`."""
+def model_of(content: dict[str, Any], path: Path, mapped: np.ndarray | None = None, *, values: bool = True) -> Model:
+    """The model of a description and the tensor file of the folder, or the bytes of that file in `mapped`.
+
+    Without `values` floats are not read; whatever could lead out of the tensors always is.
+    """
     tensors, _ = read_tensors(path / TENSORS_FILE, mapped)
     try:
         servable = _thaw(content["servable"], tensors)
@@ -90,12 +92,12 @@ def model_of(content: dict[str, Any], path: Path, mapped: np.ndarray | None = No
         raise ModelError("the model description is incomplete", where=str(path / JSON_FILE), got=str(error)) from error
     if not isinstance(servable, Servable | Ensemble):
         raise ModelError("the model description holds no servable", where=str(path / JSON_FILE))
-    servable.check()
+    servable.check(values=values)
     for table in [names] if texts is None else [names, texts]:
         if not (isinstance(table, StringTable) and 0 < len(table) == servable.n_labels):
             raise ModelError("label names or texts do not fit the scorers", where=str(path), got=table)
     if isinstance(train_texts, TrainTexts):
-        train_texts.check(servable.n_labels)
+        check(train_texts, Scope({"labels": servable.n_labels}))
     elif train_texts is not None:
         raise ModelError("the model description holds no texts where they are said to be", where=str(path / JSON_FILE))
     return Model(servable, LabelSet(names, texts), content["about"], train_texts)
@@ -145,24 +147,7 @@ def _thaw(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
     name = value["component"]
     if name not in COMPONENTS:
         raise ModelError("the model needs a part this version does not have", got=name, allowed=", ".join(COMPONENTS))
-    found = COMPONENTS[name](**{key: _thaw(item, tensors) for key, item in value["fields"].items()})
-    hints = typing.get_type_hints(COMPONENTS[name])
-    for field in dataclasses.fields(found):
-        if not _fits(getattr(found, field.name), hints[field.name]):
-            raise ModelError("a part of the model has a field of the wrong type", where=f"{name}.{field.name}")
-    return found
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotated type, items of lists and maps included."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is None:
-        return isinstance(value, hint)
-    if origin is types.UnionType:
-        return any(_fits(value, argument) for argument in arguments)
-    if not issubclass(origin, Mapping):
-        return isinstance(value, list) and all(_fits(item, arguments[0]) for item in value)
-    return isinstance(value, dict) and all(_fits(item, arguments[1]) for item in value.values())
+    return COMPONENTS[name](**{key: _thaw(item, tensors) for key, item in value["fields"].items()})
 
 
 def read_json(path: Path) -> bytes:

@@ -7,14 +7,15 @@ about how labels were hashed or how a piece was trained.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import ModelError
-from xclearn.inference.checks import expect_shape
 from xclearn.inference.components import Encoder, Layer, Scorer, component
+from xclearn.inference.declared import Scope, Tensor, Vector, ids, shares
+from xclearn.text.vectorisers import DENSE_ROWS
 
 _LEAST, _MOST = np.finfo(np.float32).tiny, np.float32(1 - 2**-24)  # probabilities whose logit is finite
 
@@ -25,15 +26,11 @@ _LEAST, _MOST = np.finfo(np.float32).tiny, np.float32(1 - 2**-24)  # probabiliti
 class Affine(Layer):
     """W v + b."""
 
-    weight: np.ndarray  # (D, D)
-    bias: np.ndarray  # (D,)
+    weight: Annotated[np.ndarray, Tensor("dim dim")]
+    bias: Annotated[np.ndarray, Tensor("dim")]
 
     def __call__(self, vectors: np.ndarray) -> np.ndarray:
         return vectors @ self.weight.T + self.bias
-
-    def check(self, dim: int) -> None:
-        expect_shape(self.weight, (dim, dim), "affine.weight")
-        expect_shape(self.bias, (dim,), "affine.bias")
 
 
 @final
@@ -42,7 +39,7 @@ class Affine(Layer):
 class Joined(Encoder):
     """The vectors of several encoders, one after the other."""
 
-    encoders: list[Encoder]
+    encoders: Annotated[list[Encoder], shares("features")]
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -55,11 +52,13 @@ class Joined(Encoder):
     def encode(self, features: sp.csr_matrix | np.ndarray) -> np.ndarray:
         return np.concatenate([encoder.encode(features) for encoder in self.encoders], axis=1)
 
-    def check(self) -> None:
-        for encoder in self.encoders:
-            encoder.check()
-        if len({encoder.n_features for encoder in self.encoders}) != 1:
-            raise ModelError("joined encoders differ in features", got=[each.n_features for each in self.encoders])
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(form for form in self.encoders[0].reads if all(form in each.reads for each in self.encoders))
+
+    def fits(self, _: Scope, /) -> None:
+        if any(encoder.gives != DENSE_ROWS for encoder in self.encoders):
+            raise ModelError("joined.v1 joins dense vectors", got=[encoder.gives for encoder in self.encoders])
 
 
 @final
@@ -68,10 +67,10 @@ class Joined(Encoder):
 class BucketClassifier(Scorer):
     """The logit of a label's mean probability over its buckets; repetition r reads the r-th part of the vector."""
 
-    vector: str  # the encoder whose vector it reads
-    weight: np.ndarray  # (R, B, D / R)
-    bias: np.ndarray  # (R, B)
-    bucket_of_label: np.ndarray  # (R, L) int32
+    vector: Annotated[str, Vector()]  # the encoder whose vector it reads
+    weight: Annotated[np.ndarray, Tensor("repetitions buckets part")]
+    bias: Annotated[np.ndarray, Tensor("repetitions buckets")]
+    bucket_of_label: Annotated[np.ndarray, ids("repetitions labels", below="buckets")]
     geometric: bool  # the mean of logarithms instead
 
     @property
@@ -90,19 +89,6 @@ class BucketClassifier(Scorer):
             total += np.take_along_axis(chance, own[ids].astype(np.int64), axis=1)
         return self._logit(total)
 
-    def check(self, dim: int) -> None:
-        if self.weight.ndim != 3 or not 0 < len(self.weight) <= dim:
-            raise ModelError("tensor bucket_classifier.weight has the wrong shape", got=self.weight.shape)
-        repetitions, n_buckets, _ = self.weight.shape
-        expect_shape(self.bias, (repetitions, n_buckets), "bucket_classifier.bias")
-        expect_shape(self.weight, (repetitions, n_buckets, dim // repetitions), "bucket_classifier.weight")
-        buckets = self.bucket_of_label
-        if buckets.dtype != np.int32 or buckets.ndim != 2 or len(buckets) != repetitions or not buckets.size:
-            raise ModelError("tensor bucket_classifier.bucket_of_label has the wrong shape", got=buckets.shape)
-        if not 0 <= buckets.min() <= buckets.max() < n_buckets:
-            allowed = f"0 to {n_buckets - 1}"
-            raise ModelError("a label is in no bucket", got=(buckets.min(), buckets.max()), allowed=allowed)
-
     def _chances(self, vectors: np.ndarray) -> np.ndarray:
         """The probability of each bucket, or its logarithm (R, n, B)."""
         parts = vectors.reshape(len(vectors), len(self.weight), -1).swapaxes(0, 1)  # (R, n, D / R)
@@ -113,3 +99,8 @@ class BucketClassifier(Scorer):
         mean = summed / len(self.weight)
         chance = np.clip(np.exp(mean) if self.geometric else mean, _LEAST, _MOST)
         return np.log(chance) - np.log1p(-chance)
+
+    def fits(self, scope: Scope, /) -> None:
+        repetitions, _, part = self.weight.shape
+        if repetitions * part != scope.sizes["dim"]:
+            raise ModelError("bucket_classifier.v1 does not fit the vector", got=self.weight.shape)

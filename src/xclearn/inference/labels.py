@@ -112,9 +112,6 @@ class _These(Candidates):
         ids = np.tile(self.labels, (next(iter(vectors.values())).shape[0], 1))
         return ids, np.full(ids.shape, np.inf, dtype=np.float32)
 
-    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        """Comes from no file."""
-
 
 @final
 @dataclass(frozen=True)
@@ -131,9 +128,6 @@ class _Only(Step):
         scores: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         return ids, np.where(np.isin(ids, self.labels), scores, -np.inf)
-
-    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        """Comes from no file."""
 
 
 def _folded(text: str) -> str:

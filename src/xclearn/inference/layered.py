@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import numpy as np
 
+from xclearn.errors import ModelError
 from xclearn.inference.components import Bag, Encoder, Layer, component
+from xclearn.inference.declared import Scope, shares
+from xclearn.text.vectorisers import DENSE_ROWS
 
 
 @final
@@ -18,8 +21,8 @@ from xclearn.inference.components import Bag, Encoder, Layer, component
 class Layered(Encoder):
     """An encoder's vectors through layers."""
 
-    encoder: Encoder
-    layers: list[Layer]
+    encoder: Annotated[Encoder, shares("features", "dim")]
+    layers: Annotated[list[Layer], shares("dim", empty=True)]
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -35,10 +38,13 @@ class Layered(Encoder):
             vectors = layer(vectors)
         return vectors
 
-    def check(self) -> None:
-        self.encoder.check()
-        for layer in self.layers:
-            layer.check(self.dim)
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.encoder.reads
+
+    def fits(self, _: Scope, /) -> None:
+        if self.encoder.gives != DENSE_ROWS:
+            raise ModelError("layered.v1 reads dense vectors", got=self.encoder.gives)
 
 
 def layered(encoder: Encoder, layers: Sequence[Layer]) -> Encoder:

@@ -7,33 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 import scipy.sparse as sp
 
+from xclearn.config import Count, Share, Size
 from xclearn.errors import ModelError
-from xclearn.inference.checks import expect, expect_below, expect_starts
 from xclearn.inference.components import Step, component
+from xclearn.inference.declared import Part, Scope, Tensor, Vector, ids, offsets, shares
 from xclearn.inference.shortlists import unit
 from xclearn.kernels.linear import SparseWeights, listed_logits
+from xclearn.text.vectorisers import SPARSE_ROWS
 
 
 @final
 @component("sparse_ranker.v1")
 @dataclass(frozen=True)
-class SparseRanker:
+class SparseRanker(Part):
     """How much of a label's score stays: exp(−max(0, 1 − z)³), z = w_l · [bag ; vector] + b_l.
 
     Both are of unit length; the vector may be left out.
     """
 
-    bag: str  # the encoder of sparse unit rows
-    vector: str  # the encoder whose vector stands after the bag; empty: none does
-    starts: np.ndarray  # (L + 1,) int64 where each label's weights start
-    features: np.ndarray  # (E,) int32 the column of each weight: of the bag, then of the vector
-    weights: np.ndarray  # (E,) float32
-    bias: np.ndarray  # (L,) float32
+    bag: Annotated[str, Vector("bag", (SPARSE_ROWS,))]  # the encoder of sparse unit rows
+    vector: Annotated[str, Vector(optional=True)]  # the encoder whose vector stands after the bag; empty: none does
+    starts: Annotated[np.ndarray, offsets("labels", to="entries")]  # of each label's weights
+    features: Annotated[
+        np.ndarray, ids("entries", below="bag+dim", empty=True)
+    ]  # columns of the bag, then of the vector
+    weights: Annotated[np.ndarray, Tensor("entries", ("float32",), empty=True)]
+    bias: Annotated[np.ndarray, Tensor("labels", ("float32",))]
 
     @classmethod
     def of(cls, bag: str, vector: str, weights: sp.csr_matrix, bias: np.ndarray) -> SparseRanker:
@@ -48,16 +52,6 @@ class SparseRanker:
         logits = listed_logits(documents, weights, ids) + self.bias[np.maximum(ids, 0)]
         return np.exp(-(np.maximum(1 - logits, 0) ** 3))
 
-    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        """Refuse tensors whose shapes do not fit."""
-        if self.bag not in dims or self.vector not in ("", *dims):
-            raise ModelError("the ranker reads a vector that no encoder makes", got=(self.bag, self.vector))
-        size, width = len(self.weights), dims[self.bag] + dims.get(self.vector, 0)
-        expect(self.bias, np.float32, n_labels, "sparse_ranker.bias")
-        expect_starts(self.starts, n_labels, size, "sparse_ranker.starts")
-        expect(self.weights, np.float32, size, "sparse_ranker.weights")
-        expect_below(self.features, width, size, "sparse_ranker.features")
-
 
 def ranker_features(bag: sp.csr_matrix, vectors: np.ndarray | None) -> sp.csr_matrix:
     """[bag ; vector] of each document (n, V + D)."""
@@ -67,17 +61,17 @@ def ranker_features(bag: sp.csr_matrix, vectors: np.ndarray | None) -> sp.csr_ma
 @final
 @component("calibration_tree.v1")
 @dataclass(frozen=True)
-class CalibrationTree:
+class CalibrationTree(Part):
     """A decision tree over (score now, score before the ranker, documents of the label): the chance of being right."""
 
-    columns: np.ndarray  # (nodes,) int64 which of the three a node asks
-    thresholds: np.ndarray  # (nodes,) float64 up to which it goes left
-    left: np.ndarray  # (nodes,) int64, a leaf's own number
-    right: np.ndarray  # (nodes,) int64, a leaf's own number
-    chances: np.ndarray  # (nodes,) float32
-    label_counts: np.ndarray  # (L,) float32
-    depth: int  # questions from the root to the deepest leaf
-    weight: float  # of the tree's chance against the score
+    columns: Annotated[np.ndarray, Tensor("nodes", ("int64",), least=0, most=2)]  # which of the three a node asks
+    thresholds: Annotated[np.ndarray, Tensor("nodes")]  # up to which it goes left
+    left: Annotated[np.ndarray, ids("nodes", below="nodes", kind="int64")]  # a leaf's own number
+    right: Annotated[np.ndarray, ids("nodes", below="nodes", kind="int64")]  # a leaf's own number
+    chances: Annotated[np.ndarray, Tensor("nodes")]
+    label_counts: Annotated[np.ndarray, Tensor("labels")]
+    depth: Size  # questions from the root to the deepest leaf
+    weight: Share  # of the tree's chance against the score
 
     def __call__(self, ids: np.ndarray, now: np.ndarray, before: np.ndarray) -> np.ndarray:
         """Scores (n, m)."""
@@ -88,19 +82,9 @@ class CalibrationTree:
             node = np.where(asked <= self.thresholds[node], self.left[node], self.right[node])
         return self.weight * self.chances[node] + (1 - self.weight) * now
 
-    def check(self, n_labels: int) -> None:
-        """Refuse tensors whose shapes do not fit."""
-        n = len(self.columns)
-        nodes = (self.columns, self.thresholds, self.left, self.right, self.chances)
-        if not n or any(array.shape != (n,) for array in nodes) or self.label_counts.shape != (n_labels,):
-            raise ModelError("calibration_tree's tensors have the wrong shape", got=[array.shape for array in nodes])
-        inside = all(
-            array.dtype == np.int64 and 0 <= array.min() <= array.max() < n for array in (self.left, self.right)
-        )
-        if not inside or self.columns.dtype != np.int64 or not 0 <= self.columns.min() <= self.columns.max() < 3:
-            raise ModelError("calibration_tree's nodes lead nowhere", got=n)
-        if not 0 <= self.weight <= 1 or not 0 <= self.depth <= n:
-            raise ModelError("calibration_tree has another weight or depth", got=(self.weight, self.depth))
+    def fits(self, _: Scope, /) -> None:
+        if self.depth > len(self.columns):
+            raise ModelError("calibration_tree.v1 is deeper than it has nodes", got=self.depth)
 
 
 def calibration_features(ids: np.ndarray, now: np.ndarray, before: np.ndarray, label_counts: np.ndarray) -> np.ndarray:
@@ -114,9 +98,9 @@ def calibration_features(ids: np.ndarray, now: np.ndarray, before: np.ndarray, l
 class ReRanking(Step):
     """The best labels by score · share of the ranker, then calibrated; either may be left out."""
 
-    depth: int  # labels ranked anew
-    ranker: SparseRanker | None
-    calibration: CalibrationTree | None
+    depth: Count  # labels ranked anew
+    ranker: Annotated[SparseRanker | None, shares("labels", empty=True)]
+    calibration: Annotated[CalibrationTree | None, shares("labels", empty=True)]
 
     @property
     def reads(self) -> frozenset[str]:
@@ -130,11 +114,3 @@ class ReRanking(Step):
         if self.calibration is not None:
             now = self.calibration(ids, now, before)
         return ids, np.where(ids < 0, -np.inf, now).astype(np.float32)
-
-    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        if self.depth < 1:
-            raise ModelError("re_ranking.v1 is given no label", got=self.depth)
-        if self.ranker is not None:
-            self.ranker.check(dims, n_labels)
-        if self.calibration is not None:
-            self.calibration.check(n_labels)

@@ -10,14 +10,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
 import numpy as np
 import scipy.sparse as sp
 
+from xclearn.config import Count
 from xclearn.errors import MissingExtra, ModelError
-from xclearn.inference.checks import expect_shape
 from xclearn.inference.components import Encoder, component
+from xclearn.inference.declared import Part, Scope, Size, Tensor, shares
+from xclearn.text.vectorisers import SEQUENCES
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +29,7 @@ TEXT_TRANSFORMERS = (
     *("roberta", "xlm-roberta"),
 )  # other types of the library may fetch files or code of their own
 _CODE = ("auto_map", "attn_implementation", "quantization_config")  # names what is to be run
+_KINDS = ("float32", "float64", "int64", "int32", "int8", "uint8", "bool")  # of a transformer's tensors
 
 _AT_ONCE = 64  # texts encoded at a time: what is held for each is many times its vector
 _AT_ONCE_ON_GPU = 512  # fewer would leave it idle
@@ -35,11 +38,11 @@ _AT_ONCE_ON_GPU = 512  # fewer would leave it idle
 @final
 @component("filters.v1")
 @dataclass(frozen=True)
-class Filters:
+class Filters(Part):
     """Filters over `width` tokens at a time."""
 
-    weight: np.ndarray  # (F, E, width)
-    bias: np.ndarray  # (F,)
+    weight: Annotated[np.ndarray, Tensor("filters embedding width")]
+    bias: Annotated[np.ndarray, Tensor("filters")]
 
     @property
     def width(self) -> int:
@@ -58,11 +61,12 @@ class Filters:
 class Convolution(Encoder):
     """Filters over token embeddings, the largest value in each of `n_pools` parts of the text, one layer, ReLU."""
 
-    token_embeddings: np.ndarray  # (V, E)
-    filters: Sequence[Filters]
-    n_pools: int
-    weight: np.ndarray  # (D, all filters × pools)
-    bias: np.ndarray  # (D,)
+    reads: ClassVar[tuple[str, ...]] = (SEQUENCES,)
+    token_embeddings: Annotated[np.ndarray, Tensor("features embedding")]
+    filters: Annotated[Sequence[Filters], shares("embedding")]
+    n_pools: Count
+    weight: Annotated[np.ndarray, Tensor("dim pooled")]  # pooled: all filters × pools
+    bias: Annotated[np.ndarray, Tensor("dim")]
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -83,16 +87,10 @@ class Convolution(Encoder):
         pooled = [pool(each(tokens), self.n_pools) for each in self.filters]
         return np.maximum(np.concatenate(pooled, axis=1) @ self.weight.T + self.bias, 0).astype(np.float32)
 
-    def check(self) -> None:
-        if self.token_embeddings.ndim != 2 or not self.filters or self.n_pools < 1:
-            raise ModelError("the convolution is incomplete", got=self.token_embeddings.shape)
-        for each in self.filters:
-            if each.weight.ndim != 3 or each.weight.shape[1] != self.token_embeddings.shape[1] or each.width < 1:
-                raise ModelError("filters do not fit the token embeddings", got=each.weight.shape)
-            expect_shape(each.bias, each.weight.shape[:1], "filters.bias")
-        inputs = self.n_pools * sum(len(each.bias) for each in self.filters)
-        expect_shape(self.bias, self.weight.shape[:1], "convolution.bias")
-        expect_shape(self.weight, (*self.bias.shape, inputs), "convolution.weight")
+    def fits(self, scope: Scope, /) -> None:
+        pooled = self.n_pools * sum(len(each.bias) for each in self.filters)
+        if scope.sizes["pooled"] != pooled:
+            raise ModelError("convolution.v1 has a weight of another width", got=self.weight.shape, allowed=f"{pooled}")
 
 
 def pool(values: np.ndarray, n_pools: int) -> np.ndarray:
@@ -109,10 +107,11 @@ def pool(values: np.ndarray, n_pools: int) -> np.ndarray:
 class Transformer(Encoder):
     """A transformer's last layer, as one vector a text. On a GPU, where there is one, in bfloat16 as in training."""
 
+    reads: ClassVar[tuple[str, ...]] = (SEQUENCES,)
     config: str  # JSON, as the transformers library writes it
-    weights: Mapping[str, np.ndarray]
-    n_features: int  # tokens of its vectoriser
-    pooling: str  # mean or first
+    weights: Annotated[Mapping[str, np.ndarray], Tensor("...", _KINDS, empty=True)]
+    n_features: Annotated[int, Size("features")]  # tokens of its vectoriser
+    pooling: Literal["mean", "first"]
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -128,9 +127,7 @@ class Transformer(Encoder):
             parts = ids.split(_AT_ONCE_ON_GPU if on_gpu else _AT_ONCE)
             return torch.cat([transformer_vectors(model, part, self.pooling) for part in parts]).cpu().numpy()
 
-    def check(self) -> None:
-        if self.pooling not in ("mean", "first"):
-            raise ModelError("unknown pooling", where="transformer.v1", got=self.pooling, allowed="mean, first")
+    def fits(self, _: Scope, /) -> None:
         table = self._model.get_input_embeddings().weight
         if table.shape[0] < self.n_features:
             raise ModelError("the transformer knows fewer tokens than its vectoriser", got=tuple(table.shape))

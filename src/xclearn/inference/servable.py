@@ -16,8 +16,9 @@ from xclearn.data.dataset import NO_PAIRS, Documents
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, ModelError
 from xclearn.inference.components import AllLabels, Candidates, Encoder, Fusion, Scorer, Step, component
+from xclearn.inference.declared import Encoded, Part, Scope, check, check_types
 from xclearn.kernels.dense import topk_dense
-from xclearn.text import Vectoriser
+from xclearn.text import Vectoriser, same_vectoriser
 
 _SCORES_AT_ONCE = 1 << 24  # scores held in memory at a time: 64 MB
 _MEMBER_DEPTH = 100  # labels each ensemble member is asked for
@@ -26,7 +27,7 @@ _MEMBER_DEPTH = 100  # labels each ensemble member is asked for
 @final
 @component("servable.v1")
 @dataclass(frozen=True)
-class Servable:
+class Servable(Part):
     """Documents in, the k best label ids and their scores out."""
 
     vectoriser: Vectoriser
@@ -40,26 +41,31 @@ class Servable:
     def n_labels(self) -> int:
         return self.scorers[0].n_labels
 
-    def check(self) -> None:
-        """Refuse parts that do not fit each other; a model file is untrusted input."""
-        for name, encoder in self.encoders.items():
-            encoder.check()
-            if encoder.n_features != self.vectoriser.n_features:
-                found = (encoder.n_features, self.vectoriser.n_features)
-                raise ModelError("encoder and vectoriser differ in features", where=name, got=found)
+    def check(self, *, values: bool = True) -> None:
+        """Refuse parts that are not as declared or do not fit each other: a model folder is untrusted input.
+
+        `values` also reads every float; without, indices, offsets, shapes and settings are checked, so that nothing
+        can be read from outside the tensors.
+        """
+        check_types(self)
+        vectors = {name: self._encoded(encoder, values) for name, encoder in self.encoders.items()}
+        scope = Scope({}, vectors, values)
+        scope.sizes.update(scorers=len(self.scorers), searched=not isinstance(self.candidates, AllLabels))
         if not self.scorers:
             raise ModelError("the model has no scorer")
-        for scorer in self.scorers:
-            if scorer.vector not in self.encoders:
-                raise ModelError("a scorer reads a vector that no encoder makes", got=scorer.vector)
-            scorer.check(self.encoders[scorer.vector].dim)
-            if scorer.n_labels != self.n_labels:
-                raise ModelError("scorers differ in labels", got=(scorer.n_labels, self.n_labels))
-        dims = {name: encoder.dim for name, encoder in self.encoders.items()}
-        self.candidates.check(dims, self.n_labels)
-        self.fusion.check(len(self.scorers), isinstance(self.candidates, AllLabels))
-        for step in self.steps:
-            step.check(dims, self.n_labels)
+        for part in (*self.scorers, self.candidates, self.fusion, *self.steps):
+            sizes = scope.inner({name: name for name in ("labels", "scorers", "searched")})
+            check(part, sizes)
+            scope.sizes["labels"] = sizes.sizes["labels"]
+
+    def _encoded(self, encoder: Encoder, values: bool) -> Encoded:
+        """The vector that an encoder makes, if it fits."""
+        gives = self.vectoriser.gives
+        scope = Scope({"features": self.vectoriser.n_features}, {}, values)
+        check(encoder, scope)
+        if gives not in encoder.reads:
+            raise ModelError("an encoder reads other features", got=gives, allowed=" or ".join(encoder.reads))
+        return Encoded(encoder.dim, encoder.gives)
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """The `k` best labels of each document (fewer when there are fewer labels), best first.
@@ -127,7 +133,7 @@ class Servable:
 @final
 @component("ensemble.v1")
 @dataclass(frozen=True)
-class Ensemble:
+class Ensemble(Part):
     """Several servables over the same labels and vectoriser; a label's score is the mean of theirs, 0 where missing."""
 
     members: Sequence[Servable]
@@ -140,14 +146,17 @@ class Ensemble:
     def vectoriser(self) -> Vectoriser:
         return self.members[0].vectoriser
 
-    def check(self) -> None:
+    def check(self, *, values: bool = True) -> None:
         """Refuse members that do not fit each other."""
+        check_types(self)
         if not self.members:
             raise ModelError("the ensemble has no member")
         for member in self.members:
-            member.check()
-        if len({member.n_labels for member in self.members}) != 1:
-            raise ModelError("ensemble members differ in labels", got=[member.n_labels for member in self.members])
+            member.check(values=values)
+            if member.n_labels != self.n_labels:
+                raise ModelError("ensemble members differ in labels", got=(self.n_labels, member.n_labels))
+            if not same_vectoriser(member.vectoriser, self.vectoriser):
+                raise ModelError("ensemble members differ in their vocabulary or features")
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """As `Servable.predict`; each member is asked for more than k, as they need not agree."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 
+from xclearn.config import Count, Rate, Share
 from xclearn.errors import ModelError
-from xclearn.inference.checks import expect
 from xclearn.inference.components import Candidates, Fusion, component, sigmoid
+from xclearn.inference.declared import Scope, Tensor, Vector, ids
 from xclearn.kernels.dense import topk_dense
 
 
@@ -27,10 +28,10 @@ class CentroidSearch(Candidates):
     A label may have several centres, or none: then it is never found.
     """
 
-    vector: str  # the encoder whose vector is compared
-    centres: np.ndarray  # (M, D) float32, of length one
-    labels: np.ndarray  # (M,) int32 the label of each centre, ascending
-    size: int  # labels found
+    vector: Annotated[str, Vector()]  # the encoder whose vector is compared
+    centres: Annotated[np.ndarray, Tensor("centres dim", ("float32",))]  # of length one
+    labels: Annotated[np.ndarray, ids("centres", below="labels")]  # of each centre, ascending
+    size: Count  # labels found
 
     @cached_property
     def _starts(self) -> np.ndarray:
@@ -43,13 +44,9 @@ class CentroidSearch(Candidates):
         places, best = topk_dense(nearest, min(self.size, nearest.shape[1]))
         return self.labels[self._starts][places].astype(np.int64), best
 
-    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        shape = (len(self.labels), _dim(dims, self.vector, "centroid_search"))
-        expect(self.centres, np.float32, shape, "centroid_search.centres")
-        expect(self.labels, np.int32, shape[:1], "centroid_search.labels")
-        ascending = len(self.labels) and (np.diff(self.labels) >= 0).all()
-        if not ascending or self.labels[0] < 0 or self.labels[-1] >= n_labels or self.size < 1:
-            raise ModelError("centroid_search.labels are not ascending label ids, or none is asked for", got=self.size)
+    def fits(self, _: Scope, /) -> None:
+        if (self.labels[1:] < self.labels[:-1]).any():
+            raise ModelError("centroid_search.v1 has labels that do not ascend")
 
 
 @final
@@ -61,14 +58,14 @@ class LearnedEdges(Candidates):
     A label that several paths lead to has the best one. The candidate logit is the log-odds of the path's chance.
     """
 
-    vector: str  # the encoder whose vector the clusters read
-    weight: np.ndarray  # (C, D) float32
-    bias: np.ndarray  # (C,) float32
-    scale: float  # how many clusters may be certain at once
-    beam: int  # clusters kept
-    labels: np.ndarray  # (C, E) int32 where each cluster's edges lead; −1: there is none
-    edges: np.ndarray  # (C, E) float32 the chance of each edge, 0…1
-    size: int  # labels kept
+    vector: Annotated[str, Vector()]  # the encoder whose vector the clusters read
+    weight: Annotated[np.ndarray, Tensor("clusters dim", ("float32",))]
+    bias: Annotated[np.ndarray, Tensor("clusters", ("float32",))]
+    scale: Rate  # how many clusters may be certain at once
+    beam: Count  # clusters kept
+    labels: Annotated[np.ndarray, ids("clusters slots", below="labels", least=-1)]  # where edges lead; −1: nowhere
+    edges: Annotated[np.ndarray, Tensor("clusters slots", ("float32",), least=0, most=1)]  # probabilities
+    size: Count  # labels kept
 
     def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         logits = vectors[self.vector] @ self.weight.T + self.bias  # (n, C)
@@ -79,18 +76,6 @@ class LearnedEdges(Candidates):
         paths = (chance[:, :, None] * self.edges[clusters]).reshape(len(logits), -1)  # (n, beam · E)
         ids, paths = best_paths(self.labels[clusters].reshape(len(logits), -1).astype(np.int64), paths)
         return ids[:, : self.size], log_odds(paths[:, : self.size])
-
-    def check(self, dims: Mapping[str, int], n_labels: int) -> None:
-        shape = (len(self.bias), _dim(dims, self.vector, "learned_edges"))
-        expect(self.weight, np.float32, shape, "learned_edges.weight")
-        expect(self.bias, np.float32, shape[:1], "learned_edges.bias")
-        expect(self.labels, np.int32, (shape[0], *self.edges.shape[1:]), "learned_edges.labels")
-        expect(self.edges, np.float32, self.labels.shape, "learned_edges.edges")
-        if self.labels.ndim != 2 or not self.labels.size or self.labels.min() < -1 or self.labels.max() >= n_labels:
-            raise ModelError("learned_edges.labels are not label ids", got=self.labels.shape)
-        if not ((self.edges >= 0) & (self.edges <= 1)).all() or min(self.beam, self.size) < 1 or not self.scale > 0:
-            got = (self.scale, self.beam, self.size)
-            raise ModelError("learned_edges.edges are no chances, or scale, beam or size is not positive", got=got)
 
 
 def best_paths(ids: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -115,7 +100,7 @@ class Mix(Fusion):
     """
 
     scorer_weights: list[float]  # one for each scorer
-    weight: float  # of the scorers against the candidates, 0…1
+    weight: Share  # of the scorers against the candidates
     by_row: bool
 
     def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:
@@ -127,10 +112,10 @@ class Mix(Fusion):
             scored, similar = _by_largest(scored), _by_largest(similar)
         return self.weight * scored + (1 - self.weight) * similar
 
-    def check(self, n_scorers: int, every_label: bool) -> None:
-        if every_label or n_scorers != len(self.scorer_weights) or not 0 <= self.weight <= 1:
-            got = (len(self.scorer_weights), n_scorers, self.weight)
-            raise ModelError("mix.v1 has no candidates, other scorers, or a weight that is none", got=got)
+    def fits(self, scope: Scope, /) -> None:
+        if not scope.sizes["searched"] or scope.sizes["scorers"] != len(self.scorer_weights):
+            got = (len(self.scorer_weights), scope.sizes["scorers"])
+            raise ModelError("mix.v1 has no candidates, or other scorers", got=got)
 
 
 def log_odds(chance: np.ndarray) -> np.ndarray:
@@ -148,9 +133,3 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def _by_largest(scores: np.ndarray) -> np.ndarray:
     largest = scores.max(axis=1, keepdims=True, initial=0)
     return scores / np.where(largest > 0, largest, 1)
-
-
-def _dim(dims: Mapping[str, int], vector: str, name: str) -> int:
-    if vector not in dims:
-        raise ModelError(f"{name} reads a vector that no encoder makes", got=vector, allowed=", ".join(dims))
-    return dims[vector]

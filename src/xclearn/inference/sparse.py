@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Annotated, ClassVar, Literal, final
 
 import numpy as np
 import scipy.sparse as sp
 
+from xclearn.config import Count, Weight
 from xclearn.errors import ModelError
-from xclearn.inference.checks import expect, expect_below, expect_starts
 from xclearn.inference.components import Encoder, Fusion, Scorer, component
+from xclearn.inference.declared import Chain, Part, Scope, Size, Tensor, Vector, ids, offsets, shares
 from xclearn.kernels import topk_csr
+from xclearn.text.vectorisers import DENSE_ROWS, SPARSE_ROWS
 from xclearn.text.weighting import rows_of
 from xclearn.text.weighting import unit_rows as unit_values
 
-LOSSES = ("squared_hinge", "logistic", "log")  # how a logit becomes a probability; log: it is one's logarithm
+LossName = Literal["squared_hinge", "logistic", "log"]  # how a logit becomes a probability; log: it is one's logarithm
 
 
 @final
@@ -30,7 +32,8 @@ LOSSES = ("squared_hinge", "logistic", "log")  # how a logit becomes a probabili
 class SparseFeatures(Encoder):
     """The features themselves, as sparse rows; scaled to Euclidean length one if `unit`."""
 
-    n_features: int
+    gives: ClassVar[str] = SPARSE_ROWS
+    n_features: Annotated[int, Size("features")]
     unit: bool
 
     @property
@@ -40,10 +43,6 @@ class SparseFeatures(Encoder):
     def encode(self, features: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
         rows = sp.csr_matrix(features, dtype=np.float32)  # (n, V)
         return unit_rows(rows) if self.unit else rows
-
-    def check(self) -> None:
-        if self.n_features < 1:
-            raise ModelError("sparse_features.n_features must be positive", got=self.n_features)
 
 
 def unit_rows(rows: sp.csr_matrix) -> sp.csr_matrix:
@@ -58,11 +57,11 @@ def unit_rows(rows: sp.csr_matrix) -> sp.csr_matrix:
 class SparseClassifier(Scorer):
     """logit = w_l · x + b_l; the weights stand by feature, as a document asks for those of its own."""
 
-    vector: str  # the encoder whose vector it reads
-    starts: np.ndarray  # (V + 1,) int64 where each feature's weights start
-    labels: np.ndarray  # (E,) int32 the label of each weight
-    weights: np.ndarray  # (E,) float32
-    bias: np.ndarray  # (L,) float32
+    vector: Annotated[str, Vector(forms=(SPARSE_ROWS,))]  # the encoder whose vector it reads
+    starts: Annotated[np.ndarray, offsets("dim", to="entries")]  # of each feature's weights
+    labels: Annotated[np.ndarray, ids("entries", below="labels", empty=True)]
+    weights: Annotated[np.ndarray, Tensor("entries", ("float32",), empty=True)]
+    bias: Annotated[np.ndarray, Tensor("labels", ("float32",))]
 
     @classmethod
     def of(cls, vector: str, weights: sp.csr_matrix, bias: np.ndarray) -> SparseClassifier:
@@ -86,25 +85,19 @@ class SparseClassifier(Scorer):
     def score(self, vectors: sp.csr_matrix, ids: np.ndarray) -> np.ndarray:
         return np.take_along_axis(self.score_all(vectors), ids, axis=1)
 
-    def check(self, dim: int) -> None:
-        expect(self.bias, np.float32, self.bias.size, "sparse_classifier.bias")
-        expect_starts(self.starts, dim, len(self.weights), "sparse_classifier.starts")
-        expect(self.weights, np.float32, self.weights.size, "sparse_classifier.weights")
-        expect_below(self.labels, self.n_labels, len(self.weights), "sparse_classifier.labels")
-
 
 @final
 @component("tree_level.v1")
 @dataclass(frozen=True)
-class TreeLevel:
+class TreeLevel(Part):
     """The classifiers of one level's nodes, by parent and feature: all children of a parent are scored together."""
 
-    children: np.ndarray  # (P + 1,) int64 where each parent's children start
-    starts: np.ndarray  # (P + 1,) int64 where each parent's weights start
-    features: np.ndarray  # (E,) int32 the feature of each weight, ascending within a parent
-    nodes: np.ndarray  # (E,) int32 the child of each weight
-    weights: np.ndarray  # (E,) float32
-    bias: np.ndarray  # (C,) float32 of each child
+    children: Annotated[np.ndarray, offsets("parents", to="children")]
+    starts: Annotated[np.ndarray, offsets("parents", to="entries")]  # of each parent's weights
+    features: Annotated[np.ndarray, ids("entries", below="dim", empty=True)]  # ascending within a parent
+    nodes: Annotated[np.ndarray, ids("entries", below="children", empty=True)]  # the child of each weight
+    weights: Annotated[np.ndarray, Tensor("entries", ("float32",), empty=True)]
+    bias: Annotated[np.ndarray, Tensor("children", ("float32",))]
 
     @classmethod
     def of(cls, children: np.ndarray, weights: sp.csr_matrix, bias: np.ndarray) -> TreeLevel:
@@ -143,29 +136,22 @@ class TreeLevel:
         products = documents.data[entry[question]] * self.weights[found]
         return pair, children, logits + np.bincount(place, weights=products, minlength=len(logits))
 
-    def check(self, n_parents: int, n_features: int) -> None:
-        """Refuse arrays that do not fit each other."""
-        size = len(self.weights)
-        expect(self.bias, np.float32, self.bias.size, "tree_level.bias")
-        expect_starts(self.children, n_parents, len(self.bias), "tree_level.children")
-        expect_starts(self.starts, n_parents, size, "tree_level.starts")
-        expect(self.weights, np.float32, size, "tree_level.weights")
-        expect_below(self.features, n_features, size, "tree_level.features")
-        expect_below(self.nodes, len(self.bias), size, "tree_level.nodes")
-        parent = np.repeat(np.arange(n_parents), np.diff(self.starts))
+    def fits(self, _: Scope, /) -> None:
+        parent = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
         own = (self.nodes >= self.children[parent]) & (self.nodes < self.children[parent + 1])
-        if (np.diff(self._keys) < 0).any() or not own.all() or (np.diff(self.children) < 1).any():
-            raise ModelError("tree_level.nodes do not stand with their parents, or a parent has none")
+        keys = self._keys
+        if (keys[1:] < keys[:-1]).any() or not own.all() or (self.children[1:] <= self.children[:-1]).any():
+            raise ModelError("tree_level.v1 has nodes that do not stand with their parents, or a parent without any")
 
 
 @final
 @component("label_tree.v1")
 @dataclass(frozen=True)
-class Tree:
+class Tree(Part):
     """Levels from the root to the labels; the nodes of the last level are labels."""
 
-    levels: list[TreeLevel]
-    labels: np.ndarray  # (L,) int64 the label of each node of the last level
+    levels: Annotated[list[TreeLevel], Chain("parents", "children", end="labels", start=1)]
+    labels: Annotated[np.ndarray, ids("labels", below="labels", kind="int64")]  # of each node of the last level
 
     def search(self, documents: sp.csr_matrix, loss: str, beam: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Document row, label and log-probability of every label below the best `beam` nodes of each level."""
@@ -177,15 +163,9 @@ class Tree:
             rows, scores = rows[kept][pair], scores[kept][pair] + log_probability(logits, loss)
         return rows, self.labels[nodes], scores
 
-    def check(self, n_features: int, n_labels: int) -> None:
-        """Refuse levels that do not fit each other."""
-        n_nodes = 1
-        for level in self.levels:
-            level.check(n_nodes, n_features)
-            n_nodes = len(level.bias)
-        every = self.labels.dtype == np.int64 and self.labels.shape == (n_nodes,) == (n_labels,)
-        if not every or (np.sort(self.labels) != np.arange(n_labels)).any():
-            raise ModelError("label_tree.labels does not hold every label once")
+    def fits(self, _: Scope, /) -> None:
+        if (np.bincount(self.labels) != 1).any():
+            raise ModelError("label_tree.v1 does not hold every label once")
 
 
 @final
@@ -194,10 +174,10 @@ class Tree:
 class LabelTrees(Scorer):
     """The logarithm of a label's mean probability over trees; −∞ where no tree's search came to it."""
 
-    vector: str
-    trees: list[Tree]
-    loss: str
-    beam: int
+    vector: Annotated[str, Vector(forms=(SPARSE_ROWS, DENSE_ROWS))]
+    trees: Annotated[list[Tree], shares("labels", "dim")]
+    loss: LossName
+    beam: Count
 
     @property
     def n_labels(self) -> int:  # type: ignore[override]
@@ -214,12 +194,6 @@ class LabelTrees(Scorer):
     def score(self, vectors: sp.csr_matrix, ids: np.ndarray) -> np.ndarray:
         return np.take_along_axis(self.score_all(vectors), ids, axis=1)
 
-    def check(self, dim: int) -> None:
-        if not self.trees or self.beam < 1 or self.loss not in LOSSES:
-            raise ModelError("label_trees has no trees, or another loss or beam", got=(self.loss, self.beam))
-        for tree in self.trees:
-            tree.check(dim, self.n_labels)
-
 
 @final
 @component("text_mix.v1")
@@ -227,12 +201,8 @@ class LabelTrees(Scorer):
 class TextMix(Fusion):
     """(p + weight · cosine) / (1 + weight): p from the first scorer's logit, the cosine is the second's value."""
 
-    loss: str
-    text_weight: float
-
-    def __post_init__(self) -> None:
-        if self.loss not in LOSSES:
-            raise ModelError("text_mix has an unknown loss", got=self.loss, allowed=", ".join(LOSSES))
+    loss: LossName
+    text_weight: Weight
 
     def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:  # noqa: ARG002
         if len(logits) == 1:
@@ -242,9 +212,9 @@ class TextMix(Fusion):
         scores[there] += _probability(logits[0][there], self.loss) / (1 + self.text_weight)
         return scores
 
-    def check(self, n_scorers: int, every_label: bool) -> None:  # noqa: ARG002
-        if n_scorers > 2:
-            raise ModelError("text_mix.v1 reads one scorer, or two", got=n_scorers)
+    def fits(self, scope: Scope, /) -> None:
+        if scope.sizes["scorers"] > 2:
+            raise ModelError("text_mix.v1 reads one scorer, or two", got=scope.sizes["scorers"])
 
 
 def log_probability(logits: np.ndarray, loss: str) -> np.ndarray:

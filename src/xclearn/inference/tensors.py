@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -72,14 +73,23 @@ def _header(mapped: np.ndarray, path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _view(mapped: np.ndarray, start: int, entry: Any, where: str) -> np.ndarray:
+    """The bytes of an entry as an array.
+
+    Misaligned tensors are refused: to read one is undefined in C++, and to copy each would let a small file, whose
+    entries may overlap, take any amount of memory. What the safetensors library writes is aligned.
+    """
     try:
         dtype, shape, (begin, end) = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"]), entry["data_offsets"]
-        fits = 0 <= begin <= end <= len(mapped) - start and math.prod(shape) * dtype.itemsize == end - begin
-        if not fits or any(size < 0 for size in shape):
+        whole = all(type(size) is int and 0 <= size <= sys.maxsize for size in (*shape, begin, end))
+        if not whole or not begin <= end <= len(mapped) - start or math.prod(shape) * dtype.itemsize != end - begin:
             raise ValueError
-        return mapped[start + begin : start + end].view(dtype).reshape(shape)
+        view = mapped[start + begin : start + end].view(dtype).reshape(shape)
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError("a tensor's entry does not fit the file", where=where, got=entry) from error
+    if not view.flags.aligned:
+        allowed = f"a multiple of {dtype.itemsize} bytes from the start of the file"
+        raise ModelError("a tensor is not aligned", where=where, got=start + begin, allowed=allowed)
+    return view
 
 
 @final

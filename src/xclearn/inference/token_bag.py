@@ -6,16 +6,17 @@ Knows nothing about vocabularies of text: tokens are numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import final
+from typing import Annotated, ClassVar, final
 
 import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import ModelError
-from xclearn.inference.checks import expect
 from xclearn.inference.components import Encoder, component
+from xclearn.inference.declared import Scope, Tensor
 from xclearn.inference.sparse import SparseFeatures, unit_rows
 from xclearn.text import Vectoriser
+from xclearn.text.vectorisers import SEQUENCES, SPARSE_ROWS
 
 _FEWEST = 2  # texts that a pair must stand in
 _AT_ONCE = 8192  # texts whose pairs are held at once
@@ -31,8 +32,13 @@ class TokenBag(Encoder):
     Columns are the V tokens, then the P pairs of neighbours; a pair's number is V · first + second.
     """
 
-    idf: np.ndarray  # (V + P,) float32 the weight of each token and pair
-    pairs: np.ndarray = field(default_factory=lambda: _NO_PAIRS)  # (P,) int64 numbers of those that count, ascending
+    reads: ClassVar[tuple[str, ...]] = (SEQUENCES,)
+    gives: ClassVar[str] = SPARSE_ROWS
+    idf: Annotated[np.ndarray, Tensor("columns", ("float32",))]  # the weight of each token and pair
+    # (P,) numbers of the pairs that count, ascending
+    pairs: Annotated[np.ndarray, Tensor("pairs", ("int64",), least=0, empty=True)] = field(
+        default_factory=lambda: _NO_PAIRS
+    )
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -46,14 +52,12 @@ class TokenBag(Encoder):
         counts = _counts(np.asarray(features), self.n_features, self.pairs)
         return unit_rows(counts.multiply(self.idf).tocsr())
 
-    def check(self) -> None:
-        expect(self.pairs, np.int64, self.pairs.size, "token_bag.pairs")
-        expect(self.idf, np.float32, self.idf.size, "token_bag.idf")
-        if self.n_features < 1 or not np.isfinite(self.idf).all():
-            raise ModelError("token_bag.idf is no weight for each token and pair", got=(self.dim, len(self.pairs)))
-        if (np.diff(self.pairs) <= 0).any() or not ((self.pairs >= 0) & (self.pairs < self.n_features**2)).all():
+    def fits(self, scope: Scope, /) -> None:
+        if self.n_features != scope.sizes["features"]:
+            raise ModelError("token_bag.v2 has no weight for each token and pair", got=(self.dim, len(self.pairs)))
+        if (self.pairs[1:] <= self.pairs[:-1]).any() or (self.pairs >= self.n_features**2).any():
             allowed = f"ascending numbers below {self.n_features**2}"
-            raise ModelError("token_bag.pairs are no pairs of its tokens", got=self.pairs[:3], allowed=allowed)
+            raise ModelError("token_bag.v2 has pairs of other tokens", got=self.pairs[:3], allowed=allowed)
 
 
 def bag_encoder(vectoriser: Vectoriser, features: sp.csr_matrix | np.ndarray, *, pairs: bool = False) -> Encoder:

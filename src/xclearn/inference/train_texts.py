@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Annotated, Any, NamedTuple, final
 
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.errors import ModelError
 from xclearn.inference.components import component
-from xclearn.inference.exported import check_labels, check_offsets
+from xclearn.inference.declared import Part, Size, ids, offsets
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.tensors import StringTable
 
@@ -32,12 +31,12 @@ class Near(NamedTuple):
 @final
 @component("train_texts.v1")
 @dataclass(frozen=True)
-class TrainTexts:
+class TrainTexts(Part):
     """Texts, and which of them have a label."""
 
-    texts: StringTable
-    offsets: np.ndarray  # (L + 1,) int64 where the texts of each label start
-    rows: np.ndarray  # (E,) int32 the texts of the labels
+    texts: Annotated[StringTable, Size("texts")]
+    offsets: Annotated[np.ndarray, offsets("labels", to="entries")]
+    rows: Annotated[np.ndarray, ids("entries", below="texts", empty=True)]  # the texts of the labels
 
     @classmethod
     def of(cls, documents: Sequence[str], relevance: sp.csr_matrix) -> TrainTexts:
@@ -62,13 +61,6 @@ class TrainTexts:
         )
         order = np.argsort(-cosines.ravel(), kind="stable")[:k]
         return [Near(texts[i], float(cosines.ravel()[i])) for i in order.tolist()]
-
-    def check(self, n_labels: int) -> None:
-        """Refuse texts of other labels than these."""
-        check_offsets(self.offsets, n_labels, len(self.rows), "train_texts")
-        check_labels(self.rows, len(self.rows), len(self.texts), "train_texts")
-        if not self.texts:
-            raise ModelError("the model carries an empty table of texts")
 
 
 def _unit_vectors(servable: Servable | Ensemble, texts: list[str]) -> Any:

@@ -79,7 +79,7 @@ def _csr(
     _check_array("data", data, "float32", n_dimensions=1)
     if len(indices) != len(data):
         raise DataError("indices and data differ in length", got=(len(indices), len(data)))
-    if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
+    if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(data) or (indptr[1:] < indptr[:-1]).any():
         raise DataError("indptr must rise from 0 to the number of entries", allowed=f"0 … {len(data)}")
     limit = MAX_INT32 if n_columns is None else n_columns
     if len(indices) and not 0 <= indices.min() <= indices.max() < limit:

@@ -12,11 +12,13 @@ _GROUP = 64  # a row of 100K scores has 1.6K groups: cheap to partition
 
 
 def topk_dense(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """`scores` (n, L) → ids (n, k) int64 and their scores (n, k), best first; k ≤ L."""
+    """`scores` (n, L) → ids (n, k) int64 and their scores (n, k), best first; k ≤ L. A NaN counts as −∞."""
     n, n_columns = scores.shape
     whole = n_columns // _GROUP * _GROUP
     groups = scores[:, :whole].reshape(n, whole // _GROUP, _GROUP)  # (n, groups, 64)
     maxima = groups.max(axis=2)  # (n, groups)
+    if np.isnan(maxima).any() or np.isnan(scores[:, whole:]).any():
+        return topk_dense(np.where(np.isnan(scores), -np.inf, scores), k)
     bound = _bound(maxima if maxima.shape[1] > k else scores, k)  # (n,)
     group_row, group = np.nonzero(maxima >= bound[:, None])
     member, offset = np.nonzero(groups[group_row, group] >= bound[group_row, None])

@@ -100,7 +100,7 @@ def _check(problems: Problems) -> None:
         got = (features.shape[0], groups.shape[1], positives.shape[1])
         raise DataError("features, groups and positives differ in rows", got=got)
     walks = len(starts) == groups.shape[0] + 1 and starts[0] == 0 and starts[-1] == positives.shape[0]
-    if not walks or (np.diff(starts) < 0).any():
+    if not walks or (starts[1:] < starts[:-1]).any():
         raise DataError("problems do not walk through the groups", got=starts, allowed=f"0 … {positives.shape[0]}")
     if not np.isfinite(features.data).all():
         raise DataError("features must be finite", got="NaN or infinity")

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from xclearn.errors import DataError
 from xclearn.inference.components import AllLabels, Scorer
 from xclearn.inference.servable import Servable
-from xclearn.inference.sparse import SparseClassifier, SparseFeatures, TextMix, unit_rows
+from xclearn.inference.sparse import LossName, SparseClassifier, SparseFeatures, TextMix, unit_rows
 from xclearn.kernels.linear import Linear, Problems, train_linear
 from xclearn.text import Vectoriser
 
@@ -127,7 +127,11 @@ def leaf_order(cluster_of_label: np.ndarray) -> np.ndarray:
 
 
 def linear_servable(
-    vectoriser: Vectoriser, scorer: Scorer, loss: str, label_features: sp.csr_matrix | np.ndarray | None, weight: float
+    vectoriser: Vectoriser,
+    scorer: Scorer,
+    loss: LossName,
+    label_features: sp.csr_matrix | np.ndarray | None,
+    weight: float,
 ) -> Servable:
     """What serves a scorer of sparse features, with the cosine of the label's own text added to its probability."""
     encoders = {"features": SparseFeatures(vectoriser.n_features, False)}

@@ -2,7 +2,7 @@
 
 from xclearn.text.pretrained import Pretrained, PretrainedVectoriser
 from xclearn.text.settings import Sequences, TextSettings, WordPiece, Words, vectoriser_for
-from xclearn.text.vectorisers import SequenceVectoriser, Vectoriser, vectoriser_from_state
+from xclearn.text.vectorisers import SequenceVectoriser, Vectoriser, same_vectoriser, vectoriser_from_state
 
 __all__ = [
     "Pretrained",
@@ -13,6 +13,7 @@ __all__ = [
     "Vectoriser",
     "WordPiece",
     "Words",
+    "same_vectoriser",
     "vectoriser_for",
     "vectoriser_from_state",
 ]

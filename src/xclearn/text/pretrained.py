@@ -17,7 +17,7 @@ from xclearn.config import Range, check, kind_of
 from xclearn.errors import ConfigError, DataError, ModelError
 from xclearn.text.documents import TEXTS, Documents, check_texts, require
 from xclearn.text.settings import TextSettings
-from xclearn.text.vectorisers import VECTORISERS, State, Vectoriser, _check_count, _fields
+from xclearn.text.vectorisers import LONGEST_TEXT, SEQUENCES, VECTORISERS, State, Vectoriser, _check_count, _fields
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -29,7 +29,7 @@ class Pretrained(TextSettings):
     """The tokens of a transformer that stands in a folder."""
 
     folder: str = ""  # with tokenizer.json, config.json and model.safetensors
-    max_length: Annotated[int, Range(3)] = 32  # tokens kept of a text, marks of its beginning and end included
+    max_length: Annotated[int, Range(3, LONGEST_TEXT)] = 32  # tokens kept of a text, both marks included
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:  # noqa: ARG002
         """The folder's tokeniser, whatever the texts."""
@@ -53,7 +53,7 @@ class PretrainedVectoriser(Vectoriser):
     """Texts to the token ids of a given tokeniser, cut at `max_length`; a missing id is −1."""
 
     kind = "pretrained.v1"
-    reads = TEXTS
+    reads, gives = TEXTS, SEQUENCES
 
     def __init__(self, description: str, max_length: int) -> None:
         self.max_length = max_length
@@ -90,7 +90,7 @@ class PretrainedVectoriser(Vectoriser):
     @classmethod
     def from_state(cls, state: Mapping[str, object]) -> Self:
         description, max_length = _fields(cls.kind, state, tokeniser=str, max_length=int)
-        _check_count(cls.kind, "max_length", max_length)
+        _check_count(cls.kind, "max_length", max_length, LONGEST_TEXT)
         try:
             return cls(description, max_length)
         except DataError as error:

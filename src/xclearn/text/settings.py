@@ -21,6 +21,8 @@ from xclearn.errors import DataError
 from xclearn.text.documents import SPARSE, TEXTS, Documents, documents_kind, require
 from xclearn.text.tokenisers import CONTINUES, LONGEST_WORD, WordPieceTokeniser, words
 from xclearn.text.vectorisers import (
+    LONGEST_TEXT,
+    MOST_FEATURES,
     DenseVectoriser,
     SequenceVectoriser,
     SparseVectoriser,
@@ -91,7 +93,7 @@ class Sequences(TextSettings):
 
     unit: Literal["wordpiece", "words"] = "wordpiece"  # what a token is
     vocabulary_size: PieceCount = 40_000  # tokens at most, the most frequent
-    max_length: Count = 32  # tokens kept of a text; 32 holds nearly every title whole
+    max_length: Annotated[int, Range(1, LONGEST_TEXT)] = 32  # tokens kept of a text; 32 holds nearly every title whole
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
         texts = _training_texts(self, documents, label_texts)
@@ -109,6 +111,8 @@ def vectoriser_for(documents: Documents, settings: TextSettings, label_texts: Do
     if kind == TEXTS:
         return settings.learn(given, label_texts)
     width = given.shape[1]
+    if width > MOST_FEATURES:
+        raise DataError("the documents have too many features", got=width, allowed=f"at most {MOST_FEATURES}")
     if label_texts is not None:
         require(label_texts, kind, width, where="label texts")
     return SparseVectoriser(width) if kind == SPARSE else DenseVectoriser(width)

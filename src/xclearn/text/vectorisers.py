@@ -28,6 +28,9 @@ from xclearn.text.tokenisers import TOKENISERS, Tokeniser, WordPieceTokeniser, W
 from xclearn.text.weighting import Weighting, rows_of, unit_rows
 
 State = dict[str, object]
+SPARSE_ROWS, DENSE_ROWS, SEQUENCES = "sparse rows", "dense rows", "token ids in order"  # what a vectoriser gives
+LONGEST_TEXT = 1 << 16  # tokens of a sequence: each text takes memory for as many
+MOST_FEATURES = 1 << 26  # likewise of a row
 
 
 class Vectoriser(ABC):
@@ -35,6 +38,7 @@ class Vectoriser(ABC):
 
     kind: ClassVar[str]  # name and version of the state's form
     reads: ClassVar[str]  # the kind of documents the model was trained on
+    gives: ClassVar[str]  # the form of their features
 
     @property
     @abstractmethod
@@ -66,7 +70,7 @@ class Vectoriser(ABC):
 class TfidfVectoriser(Vectoriser):
     """Abstract: texts to TF-IDF weighted bags of tokens."""
 
-    reads = TEXTS
+    reads, gives = TEXTS, SPARSE_ROWS
     _tokeniser_type: ClassVar[type[Tokeniser]]
 
     def __init__(self, tokens: list[str], weighting: Weighting) -> None:
@@ -134,7 +138,7 @@ class SequenceVectoriser(Vectoriser):
     """Texts to their token ids in order, cut at `max_length`; a missing id is −1."""
 
     kind = "sequences.v1"
-    reads = TEXTS
+    reads, gives = TEXTS, SEQUENCES
 
     def __init__(self, unit: str, tokens: list[str], max_length: int) -> None:
         self.max_length = max_length
@@ -177,7 +181,7 @@ class SequenceVectoriser(Vectoriser):
         _check_tokens(cls.kind, tokens)
         if unit not in TOKENISERS:
             raise ModelError("unknown unit", where=cls.kind, got=unit, allowed=", ".join(TOKENISERS))
-        _check_count(cls.kind, "max_length", max_length)
+        _check_count(cls.kind, "max_length", max_length, LONGEST_TEXT)
         return cls(unit, tokens, max_length)
 
 
@@ -203,7 +207,7 @@ class FeatureVectoriser(Vectoriser):
     @classmethod
     def from_state(cls, state: Mapping[str, object]) -> Self:
         (n_features,) = _fields(cls.kind, state, n_features=int)
-        _check_count(cls.kind, "n_features", n_features)
+        _check_count(cls.kind, "n_features", n_features, MOST_FEATURES)
         return cls(n_features)
 
 
@@ -212,7 +216,7 @@ class SparseVectoriser(FeatureVectoriser):
     """Sparse features, each row scaled to Euclidean length one."""
 
     kind = "sparse.v1"
-    reads = SPARSE
+    reads, gives = SPARSE, SPARSE_ROWS
 
     def transform(self, documents: Documents) -> sp.csr_matrix:
         features = require(documents, SPARSE, self._n_features)
@@ -228,7 +232,7 @@ class DenseVectoriser(FeatureVectoriser):
     """Dense features, passed through as float32."""
 
     kind = "dense.v1"
-    reads = DENSE
+    reads, gives = DENSE, DENSE_ROWS
 
     def transform(self, documents: Documents) -> np.ndarray:
         return as_float32(require(documents, DENSE, self._n_features))  # (n, V)
@@ -255,6 +259,20 @@ def vectoriser_from_state(kind: str, state: Mapping[str, object]) -> Vectoriser:
     return VECTORISERS[kind].from_state(state)
 
 
+def same_vectoriser(one: Vectoriser, other: Vectoriser) -> bool:
+    """Whether both give the same features."""
+    if one is other:
+        return True
+    first, second = one.to_state(), other.to_state()
+    return one.kind == other.kind and all(_same(value, second[name]) for name, value in first.items())
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return one == other
+
+
 def _fields(where: str, state: Mapping[str, object], **types: type) -> tuple[Any, ...]:
     """The values of exactly these fields, each of exactly this type."""
     if not isinstance(state, Mapping) or state.keys() != types.keys():
@@ -276,6 +294,6 @@ def _check_tokens(where: str, tokens: list[Any]) -> None:
             raise ModelError("the vocabulary is damaged", where=where, got=run, allowed=allowed)
 
 
-def _check_count(where: str, name: str, value: int) -> None:
-    if value < 1:
-        raise ModelError(f"{name} is out of range", where=where, got=value, allowed="1, 2, 3, …")
+def _check_count(where: str, name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise ModelError(f"{name} is out of range", where=where, got=value, allowed=f"1 to {most}")

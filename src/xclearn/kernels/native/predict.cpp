@@ -293,8 +293,9 @@ std::vector<float> encode(const Encoder& encoder, const Bag& bag) {
     return vector;
 }
 
-// An integer that orders as the float does.
+// An integer that orders as the float does; a value that is not a number comes last.
 uint32_t ordered_bits(float value) {
+    if (std::isnan(value)) return 0;
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
     return bits >> 31 ? ~bits : bits | 0x80000000u;
@@ -316,9 +317,14 @@ class Sums {
         slot.sum = std::max(slot.sum, value);
     }
 
+    // Without sums that are not a number, which no order holds: overflow makes them, of finite weights too.
     std::vector<Entry> entries() const {
-        std::vector<Entry> found(n_used_);
-        for (size_t i = 0; i < n_used_; ++i) found[i] = {table_[used_[i]].sum, table_[used_[i]].number - 1};
+        std::vector<Entry> found;
+        found.reserve(n_used_);
+        for (size_t i = 0; i < n_used_; ++i) {
+            const auto [sum, number] = table_[used_[i]];
+            if (!std::isnan(sum)) found.push_back({sum, number - 1});
+        }
         return found;
     }
 
@@ -332,7 +338,7 @@ class Sums {
         int64_t room = most - counts[last];
         while (room > 0 && last > 0) room -= counts[--last];
         std::vector<Entry> between;
-        labels.reserve(most);
+        labels.reserve(std::min(most, static_cast<int64_t>(n_used_)));
         for (size_t i = 0; i < n_used_; ++i) {
             const auto [sum, number] = table_[used_[i]];
             if (upper(sum) > last) labels.push_back(number - 1);
@@ -490,7 +496,7 @@ class Search {
             for (int64_t j = 0; j < n; ++j)
                 if (!std::isnan(scores_[j])) nodes_.push_back({scores_[j], centres.labels[begin + j]});
         }
-        cut(nodes_, centres.size * centres.per_label);  // what is left has as many labels as are wanted
+        cut(nodes_, std::min(centres.size, centres.rows.n) * centres.per_label);  // what is left has as many labels as are wanted
         Sums nearest(static_cast<int64_t>(nodes_.size()), LOWEST);
         for (const Entry& centre : nodes_) nearest.raise(centre.label, centre.key);
         std::vector<Entry> found = nearest.entries();

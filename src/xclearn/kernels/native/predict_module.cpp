@@ -1,10 +1,25 @@
-// The Python face of the predictor. inference/native.py is the only caller; it has checked shapes and types.
+// The Python face of the predictor. inference/native.py is the only caller, with parts that were checked as declared;
+// what would be read from outside of an array is refused here once more.
+#include <algorithm>
+
 #include "python_texts.h"
 
 namespace {
 
 // A servable over arrays that it keeps alive.
 class Predictor {
+    template <class Array>
+    static void require_within(const Array& numbers, int64_t least, int64_t limit, const char* what) {
+        const auto* begin = numbers.data();
+        const auto* end = begin + numbers.size();
+        require(std::all_of(begin, end, [&](int64_t number) { return least <= number && number < limit; }), what);
+    }
+
+    static void require_rising(const In<int64_t, 1>& offsets, int64_t n, int64_t end, const char* what) {
+        require(length(offsets) == n + 1 && offsets.data()[0] == 0 && offsets.data()[n] == end, what);
+        require(std::is_sorted(offsets.data(), offsets.data() + n + 1), what);
+    }
+
     template <class Array>
     auto keep(const Array& array) {
         arrays_.push_back(nb::cast(array));
@@ -17,33 +32,50 @@ class Predictor {
     void set_text(const nb::list& tokens, bool pieces, const In<double, 1>& idf, const In<double, 1>& damped,
                   bool normalise) {
         learn_vocabulary(servable_.vectoriser, tokens, pieces, normalise);
+        n_features_ = servable_.vectoriser.vocabulary.size();
+        require(length(idf) == n_features_, "tokens and their weights differ in number");
         servable_.vectoriser.idf = keep(idf);
-        servable_.vectoriser.n_damped = static_cast<int64_t>(damped.shape(0));
-        servable_.vectoriser.damped = damped.shape(0) ? keep(damped) : nullptr;
+        servable_.vectoriser.n_damped = length(damped);
+        servable_.vectoriser.damped = length(damped) ? keep(damped) : nullptr;
     }
 
     void add_encoder(const In<float, 2>& embeddings) {
+        if (n_features_ < 0) n_features_ = length(embeddings);
+        require(length(embeddings) == n_features_ && embeddings.shape(1) > 0, "embeddings");
         servable_.encoders.push_back({keep(embeddings), static_cast<int64_t>(embeddings.shape(1)), {}});
     }
 
     void add_relu() { servable_.encoders.back().layers.push_back({xclearn::Layer::Kind::relu, {}}); }
 
     void add_residual(const In<float, 2>& weight, const In<float, 1>& bias) {
+        require_square(weight, bias);
         servable_.encoders.back().layers.push_back({xclearn::Layer::Kind::residual, transposed(weight), keep(bias)});
     }
 
     void add_gated(const In<float, 2>& weight, const In<float, 1>& bias, const In<float, 1>& block_gate,
                    const In<float, 1>& skip_gate) {
+        require_square(weight, bias);
+        require_square(weight, block_gate);
+        require_square(weight, skip_gate);
         servable_.encoders.back().layers.push_back(
             {xclearn::Layer::Kind::gated, transposed(weight), keep(bias), keep(block_gate), keep(skip_gate)});
     }
 
     void add_level(int64_t encoder, const nb::tuple& rows, const In<int64_t, 1>& offsets, int64_t beam) {
-        servable_.levels.push_back({encoder, rows_of(rows), keep(offsets), beam});
+        const xclearn::Rows own = rows_of(rows, encoder);
+        require(servable_.levels.empty() || below_ == own.n, "levels");
+        below_ = length(offsets) ? offsets.data()[length(offsets) - 1] : 0;
+        require_rising(offsets, own.n, below_, "offsets of a level");
+        require(beam > 0, "beam");
+        servable_.levels.push_back({encoder, own, keep(offsets), beam});
     }
 
     void set_index(const In<int64_t, 1>& offsets, const In<int32_t, 1>& labels, const In<float, 1>& weights,
                    const In<int32_t, 1>& always, int64_t tokens, int64_t postings, int64_t shortlist) {
+        require_rising(offsets, n_features_, length(labels), "offsets of the index");
+        require_within(labels, 0, servable_.n_labels, "labels of the index");
+        require_within(always, 0, servable_.n_labels, "labels of every text");
+        require(length(weights) == length(labels) && std::min({tokens, postings, shortlist}) > 0, "index");
         servable_.index = {keep(offsets),
                            keep(labels),
                            keep(weights),
@@ -56,19 +88,31 @@ class Predictor {
 
     void set_centres(int64_t encoder, const nb::tuple& rows, const In<int32_t, 1>& labels, int64_t size,
                      int64_t per_label) {
-        servable_.centres = {encoder, rows_of(rows), keep(labels), size, per_label};
+        const xclearn::Rows own = rows_of(rows, encoder);
+        require(length(labels) == own.n && own.n > 0 && size > 0 && per_label > 0, "centres");
+        require(servable_.levels.empty() || below_ == own.n, "levels above centres");
+        require_within(labels, 0, servable_.n_labels, "labels of centres");
+        servable_.centres = {encoder, own, keep(labels), size, per_label};
     }
 
     void set_edges(int64_t encoder, const nb::tuple& rows, float scale, int64_t beam, const In<int32_t, 2>& labels,
                    const In<float, 2>& chances, int64_t size) {
-        servable_.edges = {encoder,      rows_of(rows), scale, beam, keep(labels), keep(chances),
+        const xclearn::Rows own = rows_of(rows, encoder);
+        require(length(labels) == own.n && length(chances) == own.n && labels.shape(1) == chances.shape(1), "edges");
+        require_within(labels, -1, servable_.n_labels, "labels of edges");
+        require(beam > 0 && size > 0, "beam of edges");
+        servable_.edges = {encoder,      own, scale, beam, keep(labels), keep(chances),
                            static_cast<int64_t>(labels.shape(1)), size};
     }
 
-    void set_cluster_game(const nb::tuple& game) { servable_.cluster_game = game_of(game); }
+    void set_cluster_game(const nb::tuple& game) {  // before the level of the clusters
+        n_game_clusters_ = length(nb::cast<In<int64_t, 1>>(game[0], false)) - 1;
+        servable_.cluster_game = game_of(game, n_game_clusters_);
+    }
 
     void set_label_game(const nb::tuple& game, int64_t depth) {
-        servable_.label_game = game_of(game);
+        require(depth > 0, "depth");
+        servable_.label_game = game_of(game, servable_.n_labels);
         servable_.game_depth = depth;
     }
 
@@ -106,11 +150,20 @@ class Predictor {
                                             keep(chances), keep(counts),     depth, weight};
     }
 
-    void set_labels(const In<int32_t, 1>& labels) { servable_.labels = keep(labels); }
+    void set_labels(const In<int32_t, 1>& labels) {
+        require(length(labels) == servable_.n_labels, "labels");
+        require_within(labels, 0, servable_.n_labels, "labels");
+        servable_.labels = keep(labels);
+    }
 
     void add_scorer(int64_t encoder, const nb::tuple& rows, const In<int32_t, 1>& row_of_position) {
-        servable_.scorers.push_back(
-            {encoder, rows_of(rows), row_of_position.shape(0) ? keep(row_of_position) : nullptr});
+        const xclearn::Rows own = rows_of(rows, encoder);
+        const int64_t n = servable_.n_labels;
+        require(own.n == n && (length(row_of_position) == 0 || length(row_of_position) == n), "rows of a scorer");
+        require_within(row_of_position, 0, n, "rows of a scorer");
+        require(servable_.levels.empty() || servable_.centres.labels || below_ == n, "levels above labels");
+        require(!servable_.cluster_game.offsets || n_game_clusters_ == servable_.levels.back().rows.n, "clusters");
+        servable_.scorers.push_back({encoder, own, length(row_of_position) ? keep(row_of_position) : nullptr});
     }
 
     void set_product() { servable_.fusion = xclearn::Fusion::product; }
@@ -118,6 +171,7 @@ class Predictor {
     void set_mix(const nb::list& scorer_weights, float weight, bool by_row) {
         servable_.fusion = xclearn::Fusion::mix;
         for (const nb::handle own : scorer_weights) servable_.mix.scorer_weights.push_back(nb::cast<float>(own));
+        require(servable_.mix.scorer_weights.size() == servable_.scorers.size(), "weights of scorers");
         servable_.mix.weight = weight;
         servable_.mix.by_row = by_row;
     }
@@ -127,6 +181,7 @@ class Predictor {
     void predict_texts(const nb::list& documents, const In<int64_t, 1>& offsets, const In<int32_t, 1>& labels,
                        int n_threads, const Out<int64_t, 2>& ids, const Out<float, 2>& scores) const {
         const Texts texts(documents);
+        require_room(static_cast<int64_t>(texts.views.size()), offsets, ids, scores);
         nb::gil_scoped_release release;
         xclearn::predict_texts(servable_, texts.views, is_word, excluded_of(offsets, labels), ids.shape(1), n_threads,
                                ids.data(), scores.data());
@@ -135,6 +190,10 @@ class Predictor {
     void predict_rows(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indices, const In<float, 1>& data,
                       const In<int64_t, 1>& offsets, const In<int32_t, 1>& labels, int n_threads,
                       const Out<int64_t, 2>& ids, const Out<float, 2>& scores) const {
+        require_rising(indptr, length(indptr) - 1, length(indices), "features of documents");
+        require_within(indices, 0, n_features_, "features of documents");
+        require(length(data) == length(indices), "features of documents");
+        require_room(length(indptr) - 1, offsets, ids, scores);
         nb::gil_scoped_release release;
         xclearn::predict_rows(servable_, indptr.data(), indices.data(), data.data(), ids.shape(0),
                               excluded_of(offsets, labels), ids.shape(1), n_threads, ids.data(), scores.data());
@@ -149,25 +208,48 @@ class Predictor {
         return columns;
     }
 
-    // (bytes of the values, bytes of one value, scale, bias)
-    xclearn::Rows rows_of(const nb::tuple& parts) {
+    void require_square(const In<float, 2>& weight, const In<float, 1>& values) const {
+        const int64_t dim = servable_.encoders.back().dim;
+        require(length(weight) == dim && static_cast<int64_t>(weight.shape(1)) == dim && length(values) == dim, "layer");
+    }
+
+    void require_room(int64_t n, const In<int64_t, 1>& excluded, const Out<int64_t, 2>& ids,
+                      const Out<float, 2>& scores) const {
+        require(!servable_.scorers.empty() && ids.shape(1) == scores.shape(1), "scorers");
+        require(length(ids) == n && length(scores) == n, "answers");
+        require(length(excluded) == 0 || length(excluded) == n + 1, "excluded labels");
+    }
+
+    // (bytes of the values, bytes of one value, scale, bias), to be scored against the vector of an encoder
+    xclearn::Rows rows_of(const nb::tuple& parts, int64_t encoder) {
         const auto values = nb::cast<In<uint8_t, 2>>(parts[0], false);
         const auto scale = nb::cast<In<float, 1>>(parts[2], false), bias = nb::cast<In<float, 1>>(parts[3], false);
         const auto size = nb::cast<int64_t>(parts[1]);
         const auto precision = size == 1   ? xclearn::Precision::int8
                                : size == 2 ? xclearn::Precision::bfloat16
                                            : xclearn::Precision::float32;
-        return {keep(values), precision, keep(scale), keep(bias), static_cast<int64_t>(values.shape(0)),
-                static_cast<int64_t>(values.shape(1)) / size};
+        require(encoder >= 0 && encoder < static_cast<int64_t>(servable_.encoders.size()), "encoder of rows");
+        const int64_t dim = servable_.encoders[encoder].dim, width = static_cast<int64_t>(values.shape(1)) / size;
+        require(width == dim || width == (dim + 31) / 32 * 32, "width of rows");
+        require(length(scale) == length(values) && length(bias) == length(values), "bias of rows");
+        return {keep(values), precision, keep(scale), keep(bias), length(values), width};
     }
 
     // (offsets, targets, weights, share, kept)
-    xclearn::Game game_of(const nb::tuple& parts) {
-        return {keep(nb::cast<In<int64_t, 1>>(parts[0], false)), keep(nb::cast<In<int32_t, 1>>(parts[1], false)),
-                keep(nb::cast<In<float, 1>>(parts[2], false)), nb::cast<float>(parts[3]), nb::cast<int64_t>(parts[4])};
+    xclearn::Game game_of(const nb::tuple& parts, int64_t nodes) {
+        const auto offsets = nb::cast<In<int64_t, 1>>(parts[0], false);
+        const auto targets = nb::cast<In<int32_t, 1>>(parts[1], false);
+        const auto weights = nb::cast<In<float, 1>>(parts[2], false);
+        require_rising(offsets, nodes, length(targets), "offsets of a graph");
+        require_within(targets, 0, nodes, "nodes of a graph");
+        require(length(weights) == length(targets), "weights of a graph");
+        return {keep(offsets), keep(targets), keep(weights), nb::cast<float>(parts[3]), nb::cast<int64_t>(parts[4])};
     }
 
     xclearn::Servable servable_;
+    int64_t n_features_ = -1;  // of a document; −1: not known yet
+    int64_t below_ = 0;        // what the last level leads to
+    int64_t n_game_clusters_ = 0;
     std::vector<nb::object> arrays_;
 };
 
