@@ -17,6 +17,8 @@ from xclearn.text import Vectoriser
 from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser, WordPieceVectoriser
 from xclearn.text.weighting import _DAMPED
 
+_FEATURES_TURNED = 1 << 25  # in all levels; more only where there are weights to them
+
 
 def is_known_sparse(servable: Servable) -> bool:
     """Whether the native core knows every part: label trees or sparse classifiers, with or without label texts."""
@@ -32,7 +34,19 @@ def is_known_sparse(servable: Servable) -> bool:
         and isinstance(servable.vectoriser, TfidfVectoriser | SparseVectoriser)
         and all(isinstance(scorer, SparseClassifier) for scorer in texts)
         and all(isinstance(encoder, SparseFeatures) for encoder in servable.encoders.values())
+        and not _wastes_memory(servable)
     )
+
+
+def _wastes_memory(servable: Servable) -> bool:
+    """Whether turning the trees by feature, 8 bytes a feature and level, would take far more than their weights do.
+
+    A folder names the number of its features in a few digits; their weights are what it really holds.
+    """
+    trees = [tree for scorer in servable.scorers if isinstance(scorer, LabelTrees) for tree in scorer.trees]
+    levels = [level for tree in trees for level in tree.levels]
+    turned = len(levels) * servable.vectoriser.n_features
+    return turned > max(_FEATURES_TURNED, 8 * sum(len(level.weights) for level in levels))
 
 
 def set_text(core: Any, vectoriser: Vectoriser) -> None:
