@@ -58,6 +58,7 @@ PEERS := $(PECOS) --peer pecos_sklearn=$(BENCH)/pecos/bin/python --peer omikuji=
 bench-serve: setup $(BENCH)/setup.stamp
 	$(BIN)/python -m benchmarks.speed.serve fit $(PEERS)
 	$(BIN)/python -m benchmarks.speed.serve wordnet $(PEERS)
+	$(BIN)/python -m benchmarks.speed.serve trees $(PECOS)
 	$(BIN)/python -m benchmarks.speed.serve synthetic --labels 131072 1310720 10485760 $(PECOS)
 	$(BIN)/python -m benchmarks.speed.serve_http
 	$(BIN)/python -m benchmarks.speed.serve_pareto

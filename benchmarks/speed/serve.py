@@ -2,13 +2,15 @@
 
     python -m benchmarks.speed.serve fit --peer pecos=PYTHON --peer omikuji=PYTHON --peer fasttext=PYTHON
     python -m benchmarks.speed.serve wordnet --peer pecos=PYTHON --peer omikuji=PYTHON --peer fasttext=PYTHON
+    python -m benchmarks.speed.serve trees --peer pecos=PYTHON
     python -m benchmarks.speed.serve synthetic --labels 131072 1310720 10485760
 
-`fit` trains our model and each peer, under its own interpreter (serve_peers.py), on the bundled set; it takes a quarter
-of an hour. `wordnet` exports our model and asks all of them in turns, block by block, so that whatever else the machine
-does hits all alike; figures are medians over the blocks. `synthetic` writes models of random rows, memory-mapped like
-any other, and asks them in turns too; with --peer, those peers are trained on texts of the first size and asked beside
-it. Rows go to results/serve.csv. Everything else stays in --work, by default .bench.
+`fit` trains our models and each peer, under its own interpreter (serve_peers.py), on the bundled set; it takes a
+quarter of an hour. `wordnet` exports our model and asks all of them in turns, block by block, so that whatever else the
+machine does hits all alike; figures are medians over the blocks. `trees` asks label_tree, by the native core and in
+NumPy. `synthetic` writes models of random rows, memory-mapped like any other, and asks them in turns too; with --peer,
+those peers are trained on texts of the first size and asked beside it. Rows go to results/serve.csv. Everything else
+stays in --work, by default .bench.
 """
 
 from __future__ import annotations
@@ -139,11 +141,13 @@ def _summary(blocks: list[Block], cpu_us: list[float]) -> dict[str, Any]:
 
 
 def fit(arguments: argparse.Namespace) -> None:
-    """Our model and the peers', on the bundled set."""
+    """Our models and the peers', on the bundled set."""
     from xclearn.algorithms.decaf import Decaf  # as `xc demo` trains it
+    from xclearn.algorithms.label_tree import LabelTree
 
     data = load_dataset(WORDNET)
     Decaf().fit(data, device="cpu").save(arguments.work / "model", replace=True)
+    LabelTree().fit(data, device="cpu").save(arguments.work / "label_tree", replace=True)
     labels = [row.indices.tolist() for row in data.train.relevance]
     fit_peers(arguments, "wordnet-peers", data.train.documents, labels, data.labels.names)
 
@@ -180,6 +184,25 @@ def wordnet(arguments: argparse.Namespace) -> None:
     for name, figures in found.items():
         first = name == systems[0].name
         ours = {"load_ms": load_ms, **lost, **_roofline(touched, figures["p50_us"])} if first else {}
+        record_row(
+            "serve", {"set": WORDNET, "labels": data.n_labels, "system": name, **_accuracy(figures, data), **ours}
+        )
+
+
+def trees(arguments: argparse.Namespace) -> None:
+    """Label trees on the bundled set: native, in NumPy, and the peers."""
+    data = load_dataset(WORDNET)
+    predictor, load_ms = _loaded(arguments.work / "label_tree")
+    in_numpy = Predictor(predictor.model, n_threads=1)
+    in_numpy.__dict__["_answers"] = predictor.model.servable  # in place of the native core
+    systems: list[System] = [
+        Ours("xclearn label_tree", predictor),
+        Ours("xclearn label_tree, NumPy", in_numpy),
+        *(Peer.start(name, python, arguments.work / "wordnet-peers") for name, python in arguments.peer),
+    ]
+    found = in_turns(systems, [str(text) for text in data.split("test").documents])
+    for name, figures in found.items():
+        ours = {"load_ms": load_ms} if name == systems[0].name else {}
         record_row(
             "serve", {"set": WORDNET, "labels": data.n_labels, "system": name, **_accuracy(figures, data), **ours}
         )
@@ -355,14 +378,14 @@ def record_row(name: str, row: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["fit", "wordnet", "synthetic"])
+    parser.add_argument("part", choices=["fit", "wordnet", "trees", "synthetic"])
     parser.add_argument("--work", type=Path, default=Path(".bench"), help="folder for models and peers")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help="repeat for more")
     parser.add_argument("--labels", type=int, nargs="+", default=[1 << 17, 10 << 17])
     parser.add_argument("--shortlist", type=int, default=500)
     arguments = parser.parse_args()
     arguments.peer = [each.split("=", 1) for each in arguments.peer]
-    {"fit": fit, "wordnet": wordnet, "synthetic": synthetic}[arguments.part](arguments)
+    {"fit": fit, "wordnet": wordnet, "trees": trees, "synthetic": synthetic}[arguments.part](arguments)
 
 
 if __name__ == "__main__":

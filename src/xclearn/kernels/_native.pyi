@@ -189,6 +189,31 @@ class SparsePredictor:
         scores: np.ndarray,
     ) -> None: ...
 
+class RowIndex:
+    def __init__(self, starts: np.ndarray, rows: np.ndarray, weights: np.ndarray, n_rows: int) -> None: ...
+    def nearest(
+        self, indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, k: int, n_threads: int
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+class DocumentLabels:
+    def __init__(self, starts: np.ndarray, labels: np.ndarray, n_labels: int) -> None: ...
+    def votes(
+        self, ids: np.ndarray, similarities: np.ndarray, power: float, n_threads: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
+
+class BoostedTrees:
+    def __init__(
+        self,
+        roots: np.ndarray,
+        columns: np.ndarray,
+        thresholds: np.ndarray,
+        left: np.ndarray,
+        right: np.ndarray,
+        missing_left: np.ndarray,
+        values: np.ndarray,
+    ) -> None: ...
+    def sum(self, rows: np.ndarray, base: float, n_threads: int) -> np.ndarray: ...
+
 def strings(block: np.ndarray, offsets: np.ndarray, ids: np.ndarray) -> list[str]: ...
 def adam_rows(
     values: np.ndarray,

@@ -1,35 +1,16 @@
 // The Python face of the kernels. Arguments are checked in kernels/__init__.py, which is the only caller.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 
 #include "kernels.h"
-
-namespace nb = nanobind;
+#include "python_arrays.h"
 
 namespace {
 
 template <class T, int N>
-using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-
-template <class T, int N>
 using Mutable = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-
-template <class T, int N>
-using Out = nb::ndarray<nb::numpy, T, nb::ndim<N>>;
-
-template <class T, int N>
-Out<T, N> new_array(std::initializer_list<size_t> shape) {
-    size_t size = 1;
-    for (const size_t length : shape) size *= length;
-    std::unique_ptr<T[]> values(new T[size]);
-    nb::capsule owner(values.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
-    return Out<T, N>(values.release(), shape, owner);
-}
 
 nb::tuple topk_csr(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indices, const In<float, 1>& data, int64_t k,
                    int n_threads) {
@@ -43,7 +24,7 @@ nb::tuple topk_csr(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indices, 
     return nb::make_tuple(ids, scores);
 }
 
-Out<int32_t, 1> balanced_clusters_csr(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indices,
+NewArray<int32_t, 1> balanced_clusters_csr(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indices,
                                       const In<float, 1>& data, int64_t n_columns, int64_t n_clusters, uint64_t seed,
                                       int n_threads) {
     const size_t n_rows = indptr.shape(0) - 1;
@@ -54,7 +35,7 @@ Out<int32_t, 1> balanced_clusters_csr(const In<int64_t, 1>& indptr, const In<int
     return clusters;
 }
 
-Out<int32_t, 1> balanced_clusters_dense(const In<float, 2>& rows, int64_t n_clusters, uint64_t seed, int n_threads) {
+NewArray<int32_t, 1> balanced_clusters_dense(const In<float, 2>& rows, int64_t n_clusters, uint64_t seed, int n_threads) {
     auto clusters = new_array<int32_t, 1>({rows.shape(0)});
     nb::gil_scoped_release release;
     xclearn::balanced_clusters_dense(rows.data(), rows.shape(0), rows.shape(1), n_clusters, seed, n_threads,
@@ -100,7 +81,7 @@ nb::tuple train_linear(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indic
     return nb::make_tuple(ends, features, weights, biases);
 }
 
-Out<double, 2> listed_logits(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indices, const In<float, 1>& data,
+NewArray<double, 2> listed_logits(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indices, const In<float, 1>& data,
                              int64_t n_columns, const In<int64_t, 1>& weight_indptr,
                              const In<int32_t, 1>& weight_indices, const In<float, 1>& weights,
                              const In<int64_t, 2>& ids, int n_threads) {
@@ -182,7 +163,7 @@ nb::tuple train_pairs(const In<float, 2>& x, const In<int64_t, 1>& owner, const 
     return nb::make_tuple(loss, gradient);
 }
 
-Out<float, 1> pair_scores(const In<float, 2>& x, const In<float, 2>& weight, const In<int64_t, 1>& owner,
+NewArray<float, 1> pair_scores(const In<float, 2>& x, const In<float, 2>& weight, const In<int64_t, 1>& owner,
                           const In<int64_t, 1>& row, int n_threads) {
     auto scores = new_array<float, 1>({row.shape(0)});
     nb::gil_scoped_release release;
@@ -204,7 +185,7 @@ nb::tuple pair_products(const In<float, 2>& x, const In<float, 2>& weight, const
 }
 
 template <class T, class U>
-Out<U, 1> joined(const std::vector<xclearn::PathEnds>& parts, std::vector<T> xclearn::PathEnds::* member) {
+NewArray<U, 1> joined(const std::vector<xclearn::PathEnds>& parts, std::vector<T> xclearn::PathEnds::* member) {
     size_t size = 0;
     for (const auto& part : parts) size += (part.*member).size();
     auto whole = new_array<U, 1>({size});
@@ -250,10 +231,12 @@ nb::tuple bag_gradient(const In<int64_t, 1>& ids, const In<int64_t, 1>& owner, c
 
 void bind_predictor(nb::module_& module);         // predict_module.cpp
 void bind_sparse_predictor(nb::module_& module);  // sparse_module.cpp
+void bind_stacking(nb::module_& module);          // stacking_module.cpp
 
 NB_MODULE(_native, module) {
     bind_predictor(module);
     bind_sparse_predictor(module);
+    bind_stacking(module);
     module.def("topk_csr", &topk_csr);
     module.def("balanced_clusters_csr", &balanced_clusters_csr);
     module.def("balanced_clusters_dense", &balanced_clusters_dense);

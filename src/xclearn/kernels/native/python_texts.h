@@ -1,30 +1,12 @@
-// Texts, arrays and vocabularies as Python passes them to predictors.
+// Texts and vocabularies as Python passes them to predictors.
 #pragma once
 
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
 #include <vector>
 
 #include "predict.h"
-
-namespace nb = nanobind;
-
-template <class T, int N>
-using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-
-template <class T, int N>
-using Out = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-
-inline void require(bool right, const char* message) {
-    if (!right) throw nb::value_error(message);
-}
-
-template <class Array>
-int64_t length(const Array& array) {
-    return static_cast<int64_t>(array.shape(0));
-}
+#include "python_arrays.h"
 
 inline bool is_word(uint32_t c) { return c == '_' || Py_UNICODE_ISALNUM(c); }
 

@@ -7,31 +7,17 @@
 #include <stdexcept>
 
 #include "parallel.h"
+#include "ranges.h"
 #include "re_ranking.h"
 
 namespace xclearn {
 
 namespace {
 
-constexpr int64_t RANGE = 4096;  // labels looked at at a time: 16 KB of sums
-constexpr int64_t GROUPS = 64;   // of labels in a range; a group is passed over at once
-constexpr int64_t LANES = 32;
 constexpr float LEAST = -8, STEP = 1.0f / 32;
 constexpr int64_t STEPS = 512;      // of the table, from LEAST on
 constexpr float MARGIN = 1.00001f;  // for rounding
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
-
-// The largest of the values that stand GROUPS apart, of each of the groups.
-XCLEARN_CLONES void group_maxima(const float* values, float* maxima) {
-    for (int64_t group = 0; group < GROUPS; group += LANES) {
-        float lanes[LANES];
-        for (int64_t lane = 0; lane < LANES; ++lane) lanes[lane] = values[group + lane];
-        for (int64_t i = group + GROUPS; i < RANGE; i += GROUPS)
-            for (int64_t lane = 0; lane < LANES; ++lane)
-                lanes[lane] = values[i + lane] > lanes[lane] ? values[i + lane] : lanes[lane];
-        for (int64_t lane = 0; lane < LANES; ++lane) maxima[group + lane] = lanes[lane];
-    }
-}
 
 XCLEARN_CLONES void add_bias(const float* bias, int64_t n, float* values) {
     for (int64_t i = 0; i < n; ++i) values[i] += bias[i];
