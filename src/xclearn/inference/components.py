@@ -96,6 +96,19 @@ class GatedBlock(Layer):
             expect_shape(getattr(self, name), (dim,), f"gated_block.{name}")
 
 
+@final
+@component("unit.v1")
+@dataclass(frozen=True)
+class Unit(Layer):
+    """v / ‖v‖; a vector of zeros stays as it is."""
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        return unit(vectors)
+
+    def check(self, dim: int) -> None:
+        """Has no tensors."""
+
+
 class Encoder(ABC):
     """Features of documents → one vector each."""
 
@@ -320,3 +333,9 @@ class Step(ABC):
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """1 / (1 + e^−z) without overflow."""
     return np.exp(-np.logaddexp(0, -logits))
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Each row scaled to length one; a zero row stays zero."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(norms > 0, norms, 1)

@@ -15,8 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import ModelError
-from xclearn.inference.components import Candidates, Encoder, Scorer, component
-from xclearn.inference.shortlists import best_paths, unit
+from xclearn.inference.components import Candidates, Encoder, Scorer, component, unit
+from xclearn.inference.shortlists import best_paths
 
 PRECISIONS = ("fp32", "bf16", "int8")
 _LANES = 32  # the width of a row is a multiple of it

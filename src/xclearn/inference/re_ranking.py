@@ -14,8 +14,7 @@ import scipy.sparse as sp
 
 from xclearn.errors import ModelError
 from xclearn.inference.checks import expect, expect_below, expect_starts
-from xclearn.inference.components import Step, component
-from xclearn.inference.shortlists import unit
+from xclearn.inference.components import Step, component, unit
 from xclearn.kernels.linear import SparseWeights, listed_logits
 
 
