@@ -27,8 +27,8 @@ HELD_OUT, LARGEST_FAMILY = 5_000, 60  # documents, at most
 # First words of package names that say a language or a project that has very many packages, not a source.
 _KINDS = """
 python python2 python3 golang ruby node r php perl haskell libghc ghc rust librust elpa fonts gir1 task tasksel lib
-texlive kodi gnome kde xfce4 qml qml6 ocaml octave erlang lua vim emacs puppet linux gcc g cl mate xserver science med debian
-education hunspell aspell myspell firmware collectd nagios asterisk bareos postgresql obs gap coq cpp dh apache2
+texlive kodi gnome kde xfce4 qml qml6 ocaml octave erlang lua vim emacs puppet linux gcc g cl mate xserver science med
+debian education hunspell aspell myspell firmware collectd nagios asterisk bareos postgresql obs gap coq cpp dh apache2
 libapache2 gstreamer1 vlc wine sugar uwsgi ceph designate neutron nova horizon android clang llvm
 """
 _HOSTS = "github com org golang gopkg in x perl cran bioc pear horde django ruby"
