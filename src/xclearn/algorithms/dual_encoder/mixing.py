@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from xclearn.algorithms.dual_encoder.frequency_mix import FrequencyMix, Kind, Pairs, Rows, candidate_pairs, learn_mix
 from xclearn.inference.components import Encoder
-from xclearn.parts.frequency_mix import FrequencyMix, Kind, Pairs, Rows, candidate_pairs, learn_mix
 from xclearn.training.prepare import Prepared
 from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Stopping

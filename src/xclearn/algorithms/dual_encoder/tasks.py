@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from xclearn.parts.decoupled_softmax import Relevant, decoupled_softmax
-from xclearn.parts.dual_network import DualNetwork
+from xclearn.algorithms.dual_encoder.decoupled_softmax import Relevant, decoupled_softmax
+from xclearn.algorithms.dual_encoder.network import DualNetwork
 from xclearn.parts.rows import FeatureRows, SparseRows
 
 

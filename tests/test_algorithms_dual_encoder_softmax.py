@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from xclearn.parts import decoupled_softmax as module
-from xclearn.parts.decoupled_softmax import Relevant, decoupled_softmax
+from xclearn.algorithms.dual_encoder import decoupled_softmax as module
+from xclearn.algorithms.dual_encoder.decoupled_softmax import Relevant, decoupled_softmax
 
 N, C, D, P = 7, 12, 5, 3
 

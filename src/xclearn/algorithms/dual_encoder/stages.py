@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from xclearn.algorithms.dual_encoder.network import DualNetwork
+from xclearn.algorithms.dual_encoder.tasks import DualTask, HeldRowTask
 from xclearn.errors import DataError
 from xclearn.parts.averaging import WeightAverage
-from xclearn.parts.dual_network import DualNetwork
-from xclearn.parts.dual_training import DualTask, HeldRowTask
 from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.rows import DenseRows, FeatureRows, SparseRows, feature_rows
 from xclearn.search.nearest import ExactSearch

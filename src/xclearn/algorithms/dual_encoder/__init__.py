@@ -19,18 +19,18 @@ from typing import Any, ClassVar, final
 
 import torch
 
+from xclearn.algorithms.dual_encoder.frequency_mix import Rows
+from xclearn.algorithms.dual_encoder.mixing import frequency_mix
+from xclearn.algorithms.dual_encoder.network import BagTowers, DualNetwork, random_tokens
+from xclearn.algorithms.dual_encoder.stages import DualMaterial, DualStages, hard_labels, with_label_documents
+from xclearn.algorithms.dual_encoder.tasks import Drawing, DualTask, HeldRows, HeldRowTask
 from xclearn.config import Count, Rate, Share, Weight
 from xclearn.config import Size as Number
 from xclearn.inference.components import AllLabels, Classifier, Sigmoid
 from xclearn.inference.servable import Servable
-from xclearn.parts.dual_network import BagTowers, DualNetwork, random_tokens
-from xclearn.parts.dual_training import Drawing, DualTask, HeldRows, HeldRowTask
-from xclearn.parts.frequency_mix import Rows
 from xclearn.parts.rows import SparseRows
 from xclearn.text import WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
-from xclearn.training.dual_stages import DualMaterial, DualStages, hard_labels, with_label_documents
-from xclearn.training.frequency_mixing import frequency_mix
 from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
