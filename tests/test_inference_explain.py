@@ -10,7 +10,7 @@ from served import NAMES, model_folder
 
 from xclearn.data.dataset import LabelSet
 from xclearn.inference import Model, Predictor
-from xclearn.inference.components import AllLabels, Bag, Classifier, GatedBlock, Product, Relu, Residual, Sigmoid
+from xclearn.inference.components import AllLabels, Bag, Classifier, GatedBlock, Product, Relu, Residual, Sigmoid, Unit
 from xclearn.inference.explain import MOST_WORDS, explain
 from xclearn.inference.exported import RowClassifier, Rows
 from xclearn.inference.servable import Ensemble, Servable
@@ -70,9 +70,16 @@ def logits(servable: Servable, text: str) -> np.ndarray:
     return servable.scorers[0].score_all(vectors)[0]  # (L,)
 
 
-@given(st.integers(0, 1000), st.lists(st.sampled_from([*TOKENS, "unknown"]), max_size=12))
-def test_tokens_and_biases_sum_to_the_logit(seed, words) -> None:
+def with_unit_vectors(servable: Servable) -> Servable:
+    """The same, but its vectors are scaled to length one before the classifier."""
+    bag = servable.encoders["document"]
+    return replace(servable, encoders={"document": replace(bag, layers=[*bag.layers, Unit()])})
+
+
+@given(st.integers(0, 1000), st.lists(st.sampled_from([*TOKENS, "unknown"]), max_size=12), st.booleans())
+def test_tokens_and_biases_sum_to_the_logit(seed, words, scaled) -> None:
     servable, text = random_servable(seed), " ".join(words)
+    servable = with_unit_vectors(servable) if scaled else servable
     labels = np.array([2, 0, 3])
     for found, logit in zip(
         explain(predictor_of(servable, list("abcd")), text, labels), logits(servable, text)[labels], strict=True

@@ -24,6 +24,7 @@ from xclearn.inference.components import (
     Relu,
     Residual,
     Sigmoid,
+    Unit,
 )
 from xclearn.inference.exported import ClusterIndex, Features, Level, RowClassifier, Rows, TokenIndex
 from xclearn.inference.graph import Game, GameBeam, GameLabels, GameScorer, Graph
@@ -78,6 +79,7 @@ def random_servable(rng, *, dim=48, n_labels=300, candidates="all", fusion=None,
         "relu": lambda: Relu(),
         "residual": lambda: Residual(normal(rng, dim, dim) / 7, normal(rng, dim)),
         "gated": lambda: GatedBlock(normal(rng, dim, dim) / 7, normal(rng, dim), *rng.random((2, dim), np.float32)),
+        "unit": lambda: Unit(),
     }
     encoders = {"document": Bag(normal(rng, n_tokens, dim), [make[name]() for name in layers])}
     if candidates == "tokens":
@@ -261,7 +263,7 @@ def test_long_words_and_many_repeats():
 @pytest.mark.parametrize("dim", [3, 32, 126])
 def test_predictions_are_those_of_the_servable(candidates, fusion, n_scorers, dim):
     rng = np.random.default_rng(dim)
-    layers = ("relu", "residual") if dim > 3 else ("gated", "relu", "residual")
+    layers = ("relu", "residual") if dim > 3 else ("gated", "relu", "residual", "unit")
     servable = random_servable(rng, dim=dim, candidates=candidates, fusion=fusion, layers=layers, n_scorers=n_scorers)
     texts = ["", "nothing known", *random_texts(rng, 40)]
     pairs = np.column_stack([rng.integers(0, len(texts), 400), rng.integers(0, 300, 400)])

@@ -82,6 +82,16 @@ class GatedBlock(Layer):
         return self.block_gate * inner + self.skip_gate * vectors
 
 
+@final
+@component("unit.v1")
+@dataclass(frozen=True)
+class Unit(Layer):
+    """v / ‖v‖; a vector of zeros stays as it is."""
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        return unit(vectors)
+
+
 class Encoder(Part, ABC):
     """Features of documents → one vector each."""
 
@@ -258,3 +268,9 @@ class Step(Part, ABC):
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """1 / (1 + e^−z) without overflow."""
     return np.exp(-np.logaddexp(0, -logits))
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Each row scaled to length one; a zero row stays zero."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(norms > 0, norms, 1)

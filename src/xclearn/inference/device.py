@@ -35,6 +35,7 @@ from xclearn.inference.components import (
     Relu,
     Residual,
     Sigmoid,
+    Unit,
 )
 from xclearn.inference.hashed import Affine
 from xclearn.inference.layered import Layered
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _SCORES_AT_ONCE = 1 << 27  # on the device: 512 MiB
 _ROWS_AT_ONCE = 1024  # documents: enough for a product to be worth its labels' reading
 _KNOWN = (
-    *(Relu, Residual, GatedBlock, Affine, Bag, Transformer, Layered),
+    *(Relu, Residual, GatedBlock, Affine, Unit, Bag, Transformer, Layered),
     *(AllLabels, ClusterBeam, LearnedEdges, CentroidSearch, Classifier, Sigmoid, Product, Mix),
 )
 
@@ -292,9 +293,17 @@ def _bag(bag: Bag, place: Place) -> Callable[[Features], torch.Tensor]:
     return encode
 
 
+def _norms(vectors: torch.Tensor) -> torch.Tensor:
+    """The length of each row (n, 1); one where it is zero."""
+    norms = vectors.norm(dim=1, keepdim=True)
+    return norms.where(norms > 0, 1)
+
+
 def _layer(layer: Layer, place: Place) -> Callable[[torch.Tensor], torch.Tensor]:
     if isinstance(layer, Relu):
         return lambda vectors: vectors.relu()
+    if isinstance(layer, Unit):
+        return lambda vectors: vectors / _norms(vectors)
     assert isinstance(layer, Residual | GatedBlock | Affine)
     weight, bias = place(layer.weight).T, place(layer.bias)
     if isinstance(layer, Residual):

@@ -15,7 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from xclearn.inference.components import Bag, Classifier, GatedBlock, Layer, Relu, Residual, Sigmoid
+from xclearn.inference.components import Bag, Classifier, GatedBlock, Layer, Relu, Residual, Sigmoid, Unit
 from xclearn.inference.exported import RowClassifier
 from xclearn.inference.labels import predict_among
 from xclearn.inference.predictor import Predictor
@@ -108,10 +108,16 @@ def _back_gated(layer: GatedBlock, vector: np.ndarray, slopes: np.ndarray) -> tu
     return gated @ layer.weight * (vector > 0) + slopes * layer.skip_gate, gated @ layer.bias
 
 
+def _back_unit(_: Unit, vector: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, float]:
+    """The length is taken as given, so that the contributions of the words add up to the score."""
+    return slopes / (float(np.linalg.norm(vector)) or 1.0), 0.0
+
+
 _BACK: dict[type, Callable[[Any, np.ndarray, np.ndarray], tuple[np.ndarray, Any]]] = {
     Relu: _back_relu,
     Residual: _back_residual,
     GatedBlock: _back_gated,
+    Unit: _back_unit,
 }
 
 

@@ -16,9 +16,9 @@ import scipy.sparse as sp
 
 from xclearn.config import Count
 from xclearn.errors import ModelError
-from xclearn.inference.components import Candidates, Encoder, Scorer, component
+from xclearn.inference.components import Candidates, Encoder, Scorer, component, unit
 from xclearn.inference.declared import Chain, Part, Scope, Size, Tensor, Vector, ids, offsets, shares
-from xclearn.inference.shortlists import best_paths, unit
+from xclearn.inference.shortlists import best_paths
 from xclearn.text.vectorisers import SPARSE_ROWS
 
 PRECISIONS = ("fp32", "bf16", "int8")

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.inference.components import ClusterBeam
+from xclearn.inference.components import ClusterBeam, unit
 from xclearn.inference.exported import CentreIndex, ClusterIndex, Level, Rows, TokenIndex
-from xclearn.inference.shortlists import CentroidSearch, unit
+from xclearn.inference.shortlists import CentroidSearch
 from xclearn.kernels import balanced_clusters_dense
 
 _POSTINGS = 500  # labels kept of a token

@@ -32,6 +32,7 @@ from xclearn.inference.components import (
     Residual,
     Scorer,
     Sigmoid,
+    Unit,
 )
 from xclearn.inference.exported import CentreIndex, ClusterIndex, Features, RowClassifier, Rows, TokenIndex
 from xclearn.inference.graph import Game, GameBeam, GameLabels
@@ -44,7 +45,7 @@ from xclearn.inference.tensors import StringTable
 from xclearn.text.documents import TEXTS, require
 from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser
 
-_ENCODERS, _LAYERS = (Bag, Features, SparseFeatures), (Relu, Residual, GatedBlock)
+_ENCODERS, _LAYERS = (Bag, Features, SparseFeatures), (Relu, Residual, GatedBlock, Unit)
 _STEPS: tuple[list[type], ...] = ([], [GameLabels], [ReRanking], [GameLabels, ReRanking])
 _SIMILAR = (CentroidSearch, CentreIndex, LearnedEdges)  # candidates that each have a value of their own
 _READERS = (ClusterBeam, ClusterIndex, *_SIMILAR)  # candidates that read a vector
@@ -220,6 +221,8 @@ def _add_layer(core: Any, layer: Layer) -> None:
         core.add_residual(_float32(layer.weight), _float32(layer.bias))
     elif isinstance(layer, GatedBlock):
         core.add_gated(*map(_float32, (layer.weight, layer.bias, layer.block_gate, layer.skip_gate)))
+    elif isinstance(layer, Unit):
+        core.add_unit()
     else:
         core.add_relu()
 

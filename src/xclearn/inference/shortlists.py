@@ -14,7 +14,7 @@ import numpy as np
 
 from xclearn.config import Count, Rate, Share
 from xclearn.errors import ModelError
-from xclearn.inference.components import Candidates, Fusion, component, sigmoid
+from xclearn.inference.components import Candidates, Fusion, component, sigmoid, unit
 from xclearn.inference.declared import Scope, Tensor, Vector, ids
 from xclearn.kernels.dense import topk_dense
 
@@ -122,12 +122,6 @@ def log_odds(chance: np.ndarray) -> np.ndarray:
     """log p / (1 − p): σ of it is the chance again; ±∞ at 1 and 0."""
     with np.errstate(divide="ignore"):
         return np.log(chance) - np.log1p(-chance)
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Each row scaled to length one; a zero row stays zero."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(norms > 0, norms, 1)
 
 
 def _by_largest(scores: np.ndarray) -> np.ndarray:

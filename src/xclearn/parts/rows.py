@@ -59,6 +59,12 @@ class SparseRows:
         starts = torch.searchsorted(columns, torch.arange(self.n_columns + 1, device=device, dtype=torch.int32))
         return SparseRows(starts, owner.int(), self.values[order], len(self))
 
+    def followed_by(self, other: SparseRows) -> SparseRows:
+        """These rows, then those of another matrix of as many columns."""
+        indptr = torch.cat([self.indptr, self.indptr[-1] + other.indptr[1:]])
+        columns, values = torch.cat([self.columns, other.columns]), torch.cat([self.values, other.values])
+        return SparseRows(indptr, columns, values, self.n_columns)
+
     def take(self, rows: torch.Tensor) -> Gathered:
         """The entries of `rows` (n,), in their order."""
         starts = self.indptr[rows]  # (n,)

@@ -5,6 +5,7 @@ Knows nothing about which algorithm yields it, nor how the loop saves, resumes o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
@@ -60,5 +61,14 @@ def one_cycle(warm_up: float) -> Callable[[float], float]:
 
     def factor(done: float) -> float:
         return done / warm_up if done < warm_up else (1 - done) / (1 - warm_up)
+
+    return factor
+
+
+def cosine_cycle(warm_up: float) -> Callable[[float], float]:
+    """As `one_cycle`, but the fall is half a cosine wave: slow at both ends."""
+
+    def factor(done: float) -> float:
+        return done / warm_up if done < warm_up else (1 + math.cos(math.pi * (done - warm_up) / (1 - warm_up))) / 2
 
     return factor

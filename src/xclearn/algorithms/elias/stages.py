@@ -17,10 +17,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from xclearn.algorithms.elias.averaging import WeightAverage
 from xclearn.algorithms.elias.learned_edges import IndexedNetwork, edges_from_matches, path_losses
 from xclearn.config import Count, Rate, Share, Weight
 from xclearn.inference.token_bag import bag_encoder
+from xclearn.parts.averaging import WeightAverage
 from xclearn.parts.classifiers import RowClassifier
 from xclearn.parts.encoders import random_table
 from xclearn.parts.label_clusters import label_vectors

@@ -263,7 +263,16 @@ void fetch_rows(const Rows& rows, int64_t begin, int64_t end) {
     fetch(static_cast<const char*>(rows.values) + begin * row_bytes(rows), (end - begin) * row_bytes(rows));
 }
 
+void scale_to_unit(std::vector<float>& vector) {
+    double square = 0;
+    for (const float value : vector) square += static_cast<double>(value) * value;
+    if (square == 0) return;
+    const auto norm = static_cast<float>(std::sqrt(square));
+    for (float& value : vector) value /= norm;
+}
+
 void apply(const Layer& layer, std::vector<float>& vector) {
+    if (layer.kind == Layer::Kind::unit) return scale_to_unit(vector);
     const auto dim = static_cast<int64_t>(vector.size());
     std::vector<float> in(vector);
     if (layer.kind != Layer::Kind::residual)

@@ -76,7 +76,7 @@ struct Rows {
 };
 
 struct Layer {
-    enum class Kind { relu, residual, gated } kind;
+    enum class Kind { relu, residual, gated, unit } kind;
     std::vector<float> columns;  // (dim, dim) the weight, column after column
     const float* bias = nullptr;
     const float* block_gate = nullptr;

@@ -47,6 +47,8 @@ class Predictor {
 
     void add_relu() { servable_.encoders.back().layers.push_back({xclearn::Layer::Kind::relu, {}}); }
 
+    void add_unit() { servable_.encoders.back().layers.push_back({xclearn::Layer::Kind::unit, {}}); }
+
     void add_residual(const In<float, 2>& weight, const In<float, 1>& bias) {
         require_square(weight, bias);
         servable_.encoders.back().layers.push_back({xclearn::Layer::Kind::residual, transposed(weight), keep(bias)});
@@ -274,6 +276,7 @@ void bind_predictor(nb::module_& module) {
         .def("set_text", &Predictor::set_text)
         .def("add_encoder", &Predictor::add_encoder, nb::arg().noconvert())
         .def("add_relu", &Predictor::add_relu)
+        .def("add_unit", &Predictor::add_unit)
         .def("add_residual", &Predictor::add_residual)
         .def("add_gated", &Predictor::add_gated)
         .def("add_level", &Predictor::add_level)

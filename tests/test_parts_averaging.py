@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from xclearn.algorithms.elias.averaging import WeightAverage
+from xclearn.parts.averaging import WeightAverage
 
 
 @pytest.fixture

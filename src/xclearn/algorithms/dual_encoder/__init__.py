@@ -1,0 +1,156 @@
+"""Dual encoder: documents and label texts in one space, then a row of each label that starts at its text.
+
+After Gupta et al., "Dual-Encoders for Extreme Multi-Label Classification" (ICLR 2024), whose decoupled softmax trains
+the encoder, and Dahiya et al., "NGAME" (WSDM 2023), which goes on to a classifier of each label. Stage 1 draws several
+relevant labels of each document and contrasts each with the labels of the batch, random ones, and hard ones if asked
+for. Stage 2 keeps the encoder and trains what documents change about each label's row.
+
+What differs from these papers: the encoder is a bag of tokens with a block for either side, so that it trains on a CPU;
+a label's row is held to its text by how few documents it has; what is served is one row a label, text and documents
+together, and a score is a probability.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
+
+import torch
+
+from xclearn.algorithms.dual_encoder.frequency_mix import Rows
+from xclearn.algorithms.dual_encoder.mixing import frequency_mix
+from xclearn.algorithms.dual_encoder.network import BagTowers, DualNetwork, random_tokens
+from xclearn.algorithms.dual_encoder.stages import DualMaterial, DualStages, hard_labels, with_label_documents
+from xclearn.algorithms.dual_encoder.tasks import Drawing, DualTask, HeldRows, HeldRowTask
+from xclearn.config import Count, Rate, Share, Weight
+from xclearn.config import Size as Number
+from xclearn.inference.components import AllLabels, Classifier, Sigmoid
+from xclearn.inference.servable import Servable
+from xclearn.parts.rows import SparseRows
+from xclearn.text import WordPiece, Words
+from xclearn.training.algorithm import Algorithm, number
+from xclearn.training.plan import Plan
+from xclearn.training.prepare import Prepared, Size
+from xclearn.training.run import Run
+from xclearn.training.stage import Stage, Stopping
+
+
+@final
+@dataclass(kw_only=True)
+class DualEncoder(Algorithm):
+    """One space for documents and label texts, and rows of labels that start at their texts."""
+
+    name: ClassVar[str] = "dual_encoder"
+
+    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
+    embedding_dim: Count | None = None  # length of document and label vectors
+    word_vectors: str | None = None  # file that the token table starts from; auto: random
+    batch_size: Count | None = None  # documents per step
+    epochs: Count | None = None  # passes over train of the encoder
+    lr: Rate = 0.01  # peak learning rate of the encoder (Adam)
+    dropout: Share = 0.2  # after each ReLU
+    temperature: Rate = 0.05  # cosines are divided by it
+    n_positives: Count = 3  # relevant labels drawn for a document in each step
+    n_negatives: Count = 2048  # random labels of a step beside the documents' own; as many as there are: all
+    hard_negatives: Number = 0  # labels near a document's own vector drawn for it in each step; 0: none
+    hard_size: Count = 30  # near labels they are drawn from
+    refresh_every: Count | None = None  # epochs after which near labels are found, with exact search; auto: half
+    label_documents: bool = False  # whether the text of a label is a document of it too
+    average: Share = 0.0  # share of training, at its end, over whose steps the encoder's weights are averaged
+    warm_up: Share = 0.1  # share of a stage in which learning rates rise
+    row_epochs: Number = 4  # passes over train of the rows; 0: a label is its text
+    row_lr: Weight = 0.015  # peak learning rate of rows (SGD, per document)
+    hold: Rate = 5.0  # documents with which a row is as much its documents' as its text's
+    row_weight: Weight = 1.0  # of what documents change about a row; with stopping it is learnt on the hold-out
+    stopping: Stopping | None = None  # end on a held-out metric, and learn the scores on the hold-out
+
+    def _auto(self, size: Size, device: str) -> dict[str, Any]:
+        scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
+        epochs = self.epochs or 10 * scale
+        return {
+            "embedding_dim": min(320 if device == "cuda" else 192, max(32, 2 * math.isqrt(size.n_labels))),
+            "batch_size": min(1024, max(16, size.n_documents // 50)),
+            "epochs": epochs,
+            "refresh_every": math.ceil(epochs / 2),
+        }
+
+    def _plan(self, size: Size, device: str) -> Plan:
+        stages, dim = self._dual_stages(device), number(self.embedding_dim)
+        drawn = number(self.batch_size) * (self.n_positives + self.hard_negatives) + self.n_negatives
+        scored = min(size.n_labels, drawn)
+        costs = [stages.cost("encoder", number(self.epochs), size, dim, scored, rows=False)]
+        costs += [stages.cost("rows", self.row_epochs, size, dim, scored, rows=True)] if self.row_epochs else []
+        lists = 4 * self.hard_size * size.n_documents if self.hard_negatives else 0
+        return Plan(device=device, data=size.data_bytes + 8 * size.n_label_entries + lists, stages=tuple(costs))
+
+    def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
+        train, stages = DualMaterial.of(data, run.device), self._dual_stages(run.device.type)
+        self.network_ = self._network(train, data, run)
+        seen = with_label_documents(train) if self.label_documents else train
+        task = DualTask(
+            network=self.network_,
+            documents=seen.documents,
+            labels=seen.labels,
+            drawing=self._drawing(seen),
+            scale=1 / self.temperature,
+            compute=torch.bfloat16 if run.device.type == "cuda" else torch.float32,
+        )
+        for begin, end in self._cycles():
+            if begin and self.hard_negatives:
+                hard = hard_labels(self.network_, seen, self.hard_size, run, f"hard-{begin}")
+                task = task.against(self._drawing(seen, hard))
+            cycle = begin, end, number(self.epochs)
+            yield from stages.encoder(f"encoder-{begin}", task, seen.items, self.lr, cycle, data)
+        texts, changes = self.network_.all_labels(train.labels, run.device), None
+        if self.row_epochs:
+            rows = HeldRows(texts, train.counts, self.hold).to(run.device)
+            vectors = self.network_.all_documents(train.documents, run.device)
+            second = HeldRowTask(
+                rows=rows, vectors=vectors, drawing=self._drawing(train), scale=task.scale, compute=task.compute
+            )
+            yield stages.rows("rows", second, train.items, self.row_lr, self.row_epochs)
+            changes = rows.all_changes()
+        parts = [each.float().cpu().numpy() / self.temperature for each in (texts, changes) if each is not None]
+        self.rows_ = Rows.of(parts[0], parts[-1] if self.row_epochs else 0 * parts[0], train.counts.cpu().numpy())
+
+    def _servable(self, data: Prepared) -> Servable:
+        encoder, _ = self.network_.served()
+        mix = frequency_mix(self.rows_, encoder, data, self.row_weight, self.stopping)
+        classifier = Classifier("document", *mix.folded(self.rows_))
+        return Servable(data.vectoriser, {"document": encoder}, AllLabels(), [classifier], Sigmoid())
+
+    def _network(self, train: DualMaterial, data: Prepared, run: Run) -> DualNetwork:
+        dim, sparse = number(self.embedding_dim), run.device.type == "cpu" and isinstance(train.documents, SparseRows)
+        table = random_tokens(data.size.n_features, dim, run.generator("tokens"))
+        if (path := self.word_vectors) is not None:
+            arrays = run.keep_all("word_vectors", "", lambda: data.word_vectors(path, dim)._asdict())
+            known = torch.from_numpy(arrays["known"])
+            table[known] = torch.from_numpy(arrays["values"])[known]  # others stay random
+        with run.seeded("network"):
+            return BagTowers(table, self.dropout, sparse=sparse).to(run.device)
+
+    def _drawing(self, train: DualMaterial, hard: torch.Tensor | None = None) -> Drawing:
+        return Drawing(
+            positives=train.positives,
+            n_positives=self.n_positives,
+            n_random=self.n_negatives,
+            hard=hard,
+            n_hard=self.hard_negatives,
+        )
+
+    def _dual_stages(self, device: str) -> DualStages:
+        return DualStages(
+            batch_size=number(self.batch_size),
+            warm_up=self.warm_up,
+            average=self.average,
+            stopping=self.stopping,
+            device=device,
+        )
+
+    def _cycles(self) -> list[tuple[int, int]]:
+        """First epoch and end of each cycle; where no near labels are found, one is all."""
+        epochs = number(self.epochs)
+        every = min(number(self.refresh_every), epochs) if self.hard_negatives else epochs
+        return [(begin, min(begin + every, epochs)) for begin in range(0, epochs, every)]

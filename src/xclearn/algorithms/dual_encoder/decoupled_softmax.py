@@ -1,0 +1,82 @@
+"""The decoupled softmax: each relevant label of a document against all labels that are not relevant to it.
+
+From Gupta et al., "Dual-Encoders for Extreme Multi-Label Classification" (ICLR 2024). Relevant labels do not compete
+with each other, as they do in a softmax over all labels. Knows nothing about encoders or where labels come from.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, final
+
+import torch
+
+_LOWEST = -1e4  # stands for the logarithm of an empty sum
+_SCORES_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 29}  # beyond these, scores are computed twice instead of kept
+
+
+@final
+class Relevant(NamedTuple):
+    """Which of the labels (C,) of a step are relevant to its documents (n,)."""
+
+    drawn: torch.Tensor  # (n, P) columns of relevant labels; each is one term of the loss
+    owner: torch.Tensor  # (m,) document of every relevant label among the columns
+    columns: torch.Tensor  # (m,) and its column; none of these is a negative of its document
+
+
+def decoupled_softmax(
+    documents: torch.Tensor, labels: torch.Tensor, relevant: Relevant, scale: float, *, compute: torch.dtype
+) -> torch.Tensor:
+    """Mean of log(1 + Σ exp(s⁻ − s⁺)), s = `scale` · x · w; differentiable in `documents` (n, D), `labels` (C, D).
+
+    The sum is over the labels that are not relevant to the document, the mean over documents and drawn labels.
+    """
+    loss: torch.Tensor = _DecoupledSoftmax.apply(documents, labels, relevant, scale, compute)
+    return loss
+
+
+class _DecoupledSoftmax(torch.autograd.Function):
+    """Gradients are made in the forward pass, where the scores are; some labels at a time, so that C may be all."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, documents: torch.Tensor, labels: torch.Tensor, relevant: Relevant, scale: float, compute: torch.dtype
+    ) -> torch.Tensor:
+        x, w = documents.detach().to(compute) * scale, labels.detach().to(compute)
+        blocks = _blocks(len(x), len(w), x.device.type)
+        kept = _scores(x, w, relevant, *blocks[0]) if len(blocks) == 1 else None
+        parts = [_scores(x, w, relevant, *block).logsumexp(dim=1) for block in blocks] if kept is None else []
+        total = (torch.stack(parts) if kept is None else kept).logsumexp(dim=0 if kept is None else 1)
+        total = total.clamp(min=_LOWEST)  # (n,)
+        own = (x[:, None, :] * w[relevant.drawn]).sum(dim=2, dtype=torch.float32)  # (n, P)
+        wrong = (total[:, None] - own).sigmoid()  # (n, P) the derivative of each term by `total`
+        terms = torch.nn.functional.softplus(total[:, None] - own).mean(dim=1)
+        pull = wrong / wrong.numel()
+        share = pull.sum(dim=1, keepdim=True)  # (n, 1)
+        to_x, to_w = torch.zeros_like(documents), torch.empty_like(labels)
+        for begin, end in blocks:
+            scores = _scores(x, w, relevant, begin, end) if kept is None else kept
+            gradient = scores.sub_(total[:, None]).exp_().mul_(share)  # (n, C)
+            inside = (relevant.drawn >= begin) & (relevant.drawn < end)
+            gradient.scatter_add_(1, (relevant.drawn - begin).clamp(0, end - begin - 1), -pull * inside)
+            gradient = gradient.to(compute)
+            to_x += (gradient @ w[begin:end]).to(to_x.dtype) * scale
+            to_w[begin:end] = gradient.T @ x
+        ctx.save_for_backward(to_x, to_w)
+        return terms.mean()
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Any) -> Any:
+        return *(outer[0] * gradient for gradient in ctx.saved_tensors), None, None, None
+
+
+def _blocks(n_documents: int, n_labels: int, device: str) -> list[tuple[int, int]]:
+    size = max(1, _SCORES_AT_ONCE[device] // max(1, n_documents))
+    return [(begin, min(begin + size, n_labels)) for begin in range(0, n_labels, size)]
+
+
+def _scores(x: torch.Tensor, w: torch.Tensor, relevant: Relevant, begin: int, end: int) -> torch.Tensor:
+    """Of the labels `begin` … `end` − 1 (n, C) float32, −∞ where one is relevant."""
+    scores = (x @ w[begin:end].T).float()
+    inside = (relevant.columns >= begin) & (relevant.columns < end)
+    scores[relevant.owner[inside], relevant.columns[inside] - begin] = -torch.inf
+    return scores

@@ -1,0 +1,91 @@
+"""Encoders that put documents and label texts into one space of vectors of length one.
+
+`BagTowers` shares a token table between both and gives each a block of its own. Knows nothing about losses, stages or
+which label belongs to which document; `served` gives the forms that a servable runs.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from xclearn.inference import components
+from xclearn.parts.rows import FeatureBatch, FeatureRows, bag_vectors
+from xclearn.parts.text_network import EmbeddingBlock
+
+_AT_ONCE = 4096  # texts encoded at a time outside training
+
+
+class DualNetwork(nn.Module, ABC):
+    """Features of texts → vectors (n, D) of length one."""
+
+    dim: int
+
+    @abstractmethod
+    def documents(self, features: FeatureBatch) -> torch.Tensor: ...
+
+    @abstractmethod
+    def labels(self, features: FeatureBatch) -> torch.Tensor: ...
+
+    @abstractmethod
+    def lazy_parameters(self) -> list[nn.Parameter]:
+        """Those whose gradient holds only the tokens of the batch."""
+
+    @abstractmethod
+    def served(self) -> tuple[components.Encoder, components.Encoder]:
+        """The encoders of documents and of label texts."""
+
+    @torch.no_grad()
+    def all_documents(self, texts: FeatureRows, device: torch.device) -> torch.Tensor:
+        """Vectors of all of them (N, D), without dropout."""
+        self.eval()
+        parts = torch.arange(len(texts), device=device).split(_AT_ONCE)
+        return torch.cat([self.documents(texts.take(rows)) for rows in parts])
+
+    @torch.no_grad()
+    def all_labels(self, texts: FeatureRows, device: torch.device) -> torch.Tensor:
+        """Vectors of all label texts (L, D), without dropout."""
+        self.eval()
+        parts = torch.arange(len(texts), device=device).split(_AT_ONCE)
+        return torch.cat([self.labels(texts.take(rows)) for rows in parts])
+
+
+@final
+class BagTowers(DualNetwork):
+    """The weighted sum of token vectors, through a gated block for documents and another for labels.
+
+    `sparse` makes the table's gradient hold only the tokens of the batch (for LazyAdam).
+    """
+
+    def __init__(self, table: torch.Tensor, dropout: float, *, sparse: bool) -> None:
+        super().__init__()
+        self.dim = table.shape[1]
+        self.table = nn.Parameter(table.clone())  # (V, D)
+        self.document_block = EmbeddingBlock(self.dim, dropout, spectral=False)
+        self.label_block = EmbeddingBlock(self.dim, dropout, spectral=False)
+        self.sparse = sparse
+
+    def documents(self, features: FeatureBatch) -> torch.Tensor:
+        return F.normalize(self.document_block(bag_vectors(self.table, features, sparse=self.sparse)), dim=1)
+
+    def labels(self, features: FeatureBatch) -> torch.Tensor:
+        return F.normalize(self.label_block(bag_vectors(self.table, features, sparse=self.sparse)), dim=1)
+
+    def lazy_parameters(self) -> list[nn.Parameter]:
+        return [self.table] if self.sparse else []
+
+    def served(self) -> tuple[components.Encoder, components.Encoder]:
+        table = self.table.detach().float().cpu().numpy()
+        blocks = self.document_block, self.label_block
+        first, second = (components.Bag(table, [block.served(), components.Unit()]) for block in blocks)
+        return first, second
+
+
+def random_tokens(n_features: int, dim: int, generator: torch.Generator) -> torch.Tensor:
+    """Token vectors (V, D) of length about one."""
+    return torch.randn(n_features, dim, generator=generator) / math.sqrt(dim)

@@ -1,0 +1,101 @@
+"""Every choice trains end to end; texts alone rank labels; rows hold to texts; what bad input gets."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from planted import planted, relevant_first
+
+from xclearn import config, load
+from xclearn.algorithms.dual_encoder import DualEncoder
+from xclearn.data import Dataset
+from xclearn.errors import DataError
+from xclearn.inference.native import NativePredictor, native_predictor
+from xclearn.training.prepare import Size
+
+N_LABELS = 24
+SHORT = {"epochs": 15, "row_epochs": 3, "batch_size": 16, "embedding_dim": 32, "n_negatives": 12}
+CHOICES: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "text alone": {"row_epochs": 0},
+    "all labels": {"n_negatives": N_LABELS},
+    "hard labels": {"hard_negatives": 2, "hard_size": 8, "refresh_every": 5},
+    "label texts as documents": {"label_documents": True},
+    "averaged weights": {"average": 0.4},
+    "stopping": {"stopping": {"patience": 5, "hold_out": 0.2}},
+    "word pieces": {"vectoriser": "word_piece"},
+}
+
+
+def made(**settings: Any) -> DualEncoder:
+    return config.build(DualEncoder, {**SHORT, **settings}, "dual_encoder")
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return planted(n_labels=N_LABELS, train=10, test=5)
+
+
+@pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
+def test_a_choice_trains_end_to_end(data, choice, tmp_path):
+    fitted = made(**choice).fit(data, device="cpu", seed=1)
+    found = fitted.predict(data.test.documents)
+    print(f"P@1 {relevant_first(data, found.ids):.3f}; chance {1.3 / N_LABELS:.3f}")
+    assert relevant_first(data, found.ids) > 0.8
+    fitted.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict(data.test.documents).ids, found.ids)
+
+
+def test_a_label_without_documents_is_found_by_its_text(data):
+    """No document of train has the last label; its text holds a word that its test documents have."""
+    train = data.train.take(np.flatnonzero(np.asarray(data.train.relevance[:, -1].todense()).ravel() == 0))
+    fitted = made().fit(dataclasses.replace(data, train=train), device="cpu")
+    asked = np.flatnonzero(np.asarray(data.test.relevance[:, -1].todense()).ravel())
+    found = fitted.predict([data.test.documents[row] for row in asked], k=3).ids
+    assert (found == N_LABELS - 1).any(axis=1).mean() > 0.5
+
+
+def test_the_native_core_serves_it(data):
+    fitted = made().fit(data, device="cpu")
+    native = native_predictor(fitted.model.servable)
+    assert isinstance(native, NativePredictor)
+    found, expected = (each.predict(data.test.documents, 5) for each in (native, fitted.model.servable))
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+
+
+def test_scores_on_the_hold_out_are_probabilities():
+    """What is answered with a score of p is right in about p of the cases."""
+    data = planted(n_labels=N_LABELS, train=40, test=20)
+    fitted = made(stopping={"patience": 5, "hold_out": 0.3}, epochs=4).fit(data, device="cpu")
+    ids, scores = fitted.predict(data.test.documents, k=N_LABELS)
+    right = np.take_along_axis(data.test.relevance.toarray(), ids, axis=1)
+    print(f"mean score {scores.mean():.4f}, right {right.mean():.4f}")
+    assert scores.mean() == pytest.approx(right.mean(), rel=0.3)
+
+
+def test_one_thread_and_two_give_the_same_bits(data):
+    before, rows = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            rows.append(made(epochs=3).fit(data, device="cpu").model.servable.scorers[0].weight)
+    finally:
+        torch.set_num_threads(before)
+    assert rows[0].tobytes() == rows[1].tobytes()
+
+
+def test_labels_without_texts_are_refused(data):
+    nameless = dataclasses.replace(data, labels=dataclasses.replace(data.labels, texts=None))
+    with pytest.raises(DataError, match="reads label texts, and there are none"):
+        made().fit(nameless, device="cpu")
+
+
+def test_the_plan_grows_with_what_a_step_holds():
+    size = Size(10_000, 5_000, 8_000, 100_000, 30_000, 25_000)
+    resolved = made(batch_size=512)._resolve(size, "cpu")
+    wider = dataclasses.replace(resolved, n_negatives=5_000)
+    assert wider._plan(size, "cpu").peak > resolved._plan(size, "cpu").peak
+    assert [stage.name for stage in resolved._plan(size, "cpu").stages] == ["encoder", "rows"]
