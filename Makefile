@@ -1,4 +1,4 @@
-# setup · demo · test · test-slow · lint · golden · count · bench · bench-serve · docs. Every target sets up what it
+# setup · demo · test · test-slow · lint · golden · count · chaos · bench · bench-serve · docs. Every target sets up what it
 # needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,7 +6,7 @@ NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
 
 BASE ?= main
 
-.PHONY: setup demo test test-slow lint golden count bench bench-serve docs
+.PHONY: setup demo test test-slow lint golden count chaos bench bench-serve docs
 
 setup: .venv/setup.stamp
 
@@ -44,6 +44,11 @@ golden: setup
 
 count: setup
 	$(BIN)/python -m benchmarks.count
+
+# Training killed, cut and refused at every call, three quarters of an hour; figures in benchmarks/results/chaos.csv. Cuts
+# of real file systems need root, loop devices, and the tools of ext4, XFS and Btrfs; what cannot be tried is said.
+chaos: setup
+	$(BIN)/python -m benchmarks.chaos.run
 
 bench: setup
 	$(BIN)/python -m benchmarks.speed.kernels

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 N_LABELS, N_NOISE = 40, 120
@@ -28,9 +29,9 @@ def quick(algorithm: str, epochs: int) -> tuple[str, ...]:
     """Settings that train every stage for so many epochs."""
     from xclearn import algorithms
 
-    fields = dataclasses.fields(algorithms.find(algorithm))
+    fields = dataclasses.fields(algorithms.find(algorithm))  # type: ignore[arg-type]
     return tuple(f"{field.name}={epochs}" for field in fields if field.name.endswith("epochs"))
 
 
-def _write(path: Path, rows: list[dict[str, object]]) -> None:
+def _write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

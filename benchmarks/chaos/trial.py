@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from benchmarks.chaos.planted import quick, write_data
-from benchmarks.chaos.watched import Before, Kill, Operation, watch
+from benchmarks.chaos.watched import Before, Kill, Operation, fork_and_wait, watch
 
 MODEL, SAID, NOTES = "m", "said", "notes.txt"
+FILES = ("model.json", "tensors.safetensors", "README.md")
 NAMES = ("create", "mkdir", "rename", "exchange", "unlink", "rmdir", "fsync")
 
 Blow = Callable[[Operation], int]
@@ -119,7 +120,7 @@ class Trials:
         with contextlib.suppress(FileNotFoundError):
             (self.work / SAID).rmdir()
         finished = (self.work / MODEL / "model.json").exists() and not self.flow.overwrite and not resume
-        code = watch(lambda: self.run(resume), self.folder / "nothing", lambda _: 0, lambda _: None)
+        code = fork_and_wait(lambda: self.run(resume))
         expected = 2 if finished else 0  # 2: there already is a model, and nothing is left to do
         wrong = [] if code == expected else [f"the second run ended with {code}"]
         return wrong + self.wrong_at_the_end()
@@ -128,7 +129,11 @@ class Trials:
         tensors = self.work / MODEL / "tensors.safetensors"
         wrong = [] if tensors.exists() and tensors.read_bytes() == self.whole else ["other bits than undisturbed"]
         left = {path.name for path in self.work.iterdir()} - {MODEL, SAID, "lost+found"}
-        inside = {path.name for path in (self.work / MODEL).glob("*")} - {"model.json", "tensors.safetensors", "README.md"}
+        inside = {path.name for path in (self.work / MODEL).glob("*")} - {
+            "model.json",
+            "tensors.safetensors",
+            "README.md",
+        }
         if left or inside != ({NOTES} if self.flow.overwrite else set()):
             wrong.append(f"left behind: {sorted(left | inside)}")
         return wrong

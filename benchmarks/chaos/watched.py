@@ -10,6 +10,8 @@ import ctypes
 import os
 import signal
 import subprocess
+import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -54,7 +56,8 @@ def watch(work: Callable[[], None], root: Path, before: Before, after: After) ->
     if child == 0:
         os.close(from_child)
         os.close(to_child)
-        _work(work, root, to_driver, from_driver)
+        ctypes.CDLL(None).watch_files(os.fsencode(root), to_driver, from_driver)
+        _work(work)
     os.close(to_driver)
     os.close(from_driver)
     try:
@@ -68,18 +71,29 @@ def watch(work: Callable[[], None], root: Path, before: Before, after: After) ->
     return os.waitstatus_to_exitcode(status)
 
 
-def _work(work: Callable[[], None], root: Path, to: int, back: int) -> None:
+def fork_and_wait(work: Callable[[], None], kill_after: float | None = None) -> int:
+    """The same without anyone watching; killed after so many seconds if it still works then."""
+    child = os.fork()
+    if child == 0:
+        _work(work)
+    timer = threading.Timer(kill_after or 0, os.kill, (child, signal.SIGKILL))
+    if kill_after is not None:
+        timer.start()
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # it has ended, but its number is not yet free for others
+    timer.cancel()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _work(work: Callable[[], None]) -> None:
+    """In the fork: exit code 2 for an error of xclearn, 1 for any other."""
     code = 1
     try:
-        ctypes.CDLL(None).watch_files(os.fsencode(root), to, back)
         work()
         code = 0
-    except KeyboardInterrupt:
-        code = 130
     except Exception as error:
-        if os.environ.get("CHAOS_SHOW"):
-            print(f"{type(error).__name__}: {error}", flush=True)
         code = 2 if type(error).__module__.startswith("xclearn") else 1
+        if os.environ.get("CHAOS_SHOW") or code == 1:
+            traceback.print_exc()
     finally:
         os._exit(code)
 

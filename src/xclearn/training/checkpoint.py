@@ -19,7 +19,7 @@ import torch
 
 from xclearn.errors import ModelError
 from xclearn.inference.tensors import read_tensors, write_tensors
-from xclearn.writing import atomic_path, locked, make_folders, remove_folder, remove_leftovers_in, sync
+from xclearn.writing import atomic_path, locked, make_folders, remove_folder, remove_leftovers_in, sync, writing_to
 
 _INDEX, _LOCK = "checkpoint.json", "checkpoint.lock"
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}\.tmp|\.tmp[A-Za-z0-9]{6}")
@@ -115,7 +115,8 @@ class Checkpoint:
 
     def forget(self, name: str) -> None:
         if self.folder is not None:
-            self._path(name).unlink(missing_ok=True)
+            with writing_to(self._path(name)):
+                self._path(name).unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Delete the folder after a finished run; only files that a checkpoint writes are touched."""
@@ -129,7 +130,8 @@ class Checkpoint:
 
     def _remove_files(self) -> None:
         for path in self._files():
-            path.unlink(missing_ok=True)
+            with writing_to(path):
+                path.unlink(missing_ok=True)
 
     def _files(self) -> list[Path]:
         """What a checkpoint writes, the index last, and what one of before 2026-11-18 left when it was killed."""
