@@ -1,6 +1,8 @@
 # setup · demo · test · test-slow · lint · golden · count · chaos · bench · bench-serve · docs. Every target sets up what it
 # setup · demo · test · test-slow · fuzz · lint · golden · count · bench · bench-serve · docs. Every target sets up what it
 # needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
+# setup · demo · test · test-slow · fuzz-readers · lint · golden · count · bench · bench-serve · docs. Every target sets
+# up what it needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
@@ -9,6 +11,7 @@ BASE ?= main
 
 .PHONY: setup demo test test-slow lint golden count chaos bench bench-serve docs
 .PHONY: setup demo test test-slow fuzz lint golden count bench bench-serve docs
+.PHONY: setup demo test test-slow fuzz-readers lint golden count bench bench-serve docs
 
 setup: .venv/setup.stamp
 
@@ -46,6 +49,10 @@ $(SANITIZED): $(NATIVE) .venv/setup.stamp
 		-DPython_EXECUTABLE=$(abspath $(BIN)/python)
 	cmake --build --preset sanitize
 	cp build/sanitize/_native.*.so $@
+# Hostile data files, from fixed seeds, for every reader under every compression: make fuzz-readers READER_SEEDS='0 100000'
+READER_SEEDS ?= 0 10000
+fuzz-readers: setup
+	$(BIN)/python -m tests.fuzz.readers --seeds $(READER_SEEDS) --record
 
 lint: setup
 	$(BIN)/ruff check .

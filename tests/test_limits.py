@@ -25,7 +25,7 @@ LIFTED_BY = "set the variable XCLEARN_MAX_"
 
 def outcomes_of(*paths: Path, **environment: str) -> list[dict[str, Any]]:
     """How `statistics` and `validate` of each data set end in the sandbox of the fuzzer."""
-    command = [sys.executable, "-m", "tests.fuzz", "readers", "--paths", *map(str, paths)]
+    command = [sys.executable, "-m", "tests.fuzz.readers", "--paths", *map(str, paths)]
     ran = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert ran.stdout, ran.stderr
     return [json.loads(line) for line in ran.stdout.splitlines()]

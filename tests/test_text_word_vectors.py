@@ -66,8 +66,10 @@ def test_an_array_that_does_not_fit_is_refused(tmp_path, array):
 
 
 def test_what_is_no_array_and_what_is_not_there(tmp_path):
-    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY broken")
-    with pytest.raises(DataError, match="not a NumPy array"):
-        read_word_vectors(tmp_path / "a.npy", TOKENS)
+    headers = (b"broken", b"\x01\x00\x02\x00[\n", b"\x01\x00\x10\x00" + b"(" * 15 + b"\n")
+    for header in headers:
+        (tmp_path / "a.npy").write_bytes(b"\x93NUMPY" + header)
+        with pytest.raises(DataError, match="not a NumPy array"):
+            read_word_vectors(tmp_path / "a.npy", TOKENS)
     with pytest.raises(DataError, match="no such file of word vectors"):
         read_word_vectors(tmp_path / "b.npy", TOKENS)

@@ -317,14 +317,20 @@ def _scaled(matrix: sp.csr_matrix, rows: np.ndarray, columns: np.ndarray) -> sp.
 
 def _lines(path: str | Path, separator: str) -> Iterator[tuple[str, str, float]]:
     lines = csv.reader((line for _, line in numbered_lines(path, keep_ends=True)), delimiter=separator)
-    for cells in lines:
-        where = f"{path}:{lines.line_num}"
-        if len(cells) != 3:
-            raise DataError("a line is label, label, weight", where=where, got=cells)
-        try:
-            yield cells[0], cells[1], float(cells[2])
-        except ValueError as error:
-            raise DataError("the weight is no number", where=where, got=cells[2]) from error
+    try:
+        for cells in lines:
+            yield _edge(cells, f"{path}:{lines.line_num}")
+    except csv.Error as error:
+        raise DataError(f"not readable as a table ({error})", where=f"{path}:{lines.line_num}") from error
+
+
+def _edge(cells: list[str], where: str) -> tuple[str, str, float]:
+    if len(cells) != 3:
+        raise DataError("a line is label, label, weight", where=where, got=cells)
+    try:
+        return cells[0], cells[1], float(cells[2])
+    except ValueError as error:
+        raise DataError("the weight is no number", where=where, got=cells[2]) from error
 
 
 def _require_room(edges_per_label: int, n_labels: int, memory: int | None) -> None:

@@ -38,8 +38,8 @@ def read_word_vectors(path: str | Path, tokens: Sequence[str]) -> WordVectors:
 
 def _from_matrix(path: Path, n_tokens: int) -> WordVectors:
     try:
-        values = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: the header's size is checked
+    except Exception as error:  # a damaged header fails in as many ways as NumPy has parts
         raise DataError(f"the file is not a NumPy array ({error})", where=str(path)) from error
     if values.ndim != 2 or values.shape[0] != n_tokens or values.shape[1] == 0 or values.dtype.kind != "f":
         got, allowed = f"{values.shape} {values.dtype}", f"({n_tokens}, D) floats, a row for each feature"
@@ -58,7 +58,7 @@ def _from_lines(path: Path, tokens: Sequence[str]) -> WordVectors:
         if number == 1 and len(numbers) == 1:
             continue  # the header
         if values is None:
-            values = np.zeros((len(tokens), len(numbers)), dtype=np.float32)
+            values = _empty(len(tokens), len(numbers), f"{path}:{number}")
         if len(numbers) != values.shape[1] or not numbers:
             allowed = f"a token and {values.shape[1] or 'its'} numbers"
             raise DataError("the line is no word vector", where=f"{path}:{number}", got=line[:60], allowed=allowed)
@@ -68,6 +68,14 @@ def _from_lines(path: Path, tokens: Sequence[str]) -> WordVectors:
     if values is None:
         raise DataError("the file holds no word vector", where=str(path))
     return WordVectors(values, known)
+
+
+def _empty(n_tokens: int, width: int, where: str) -> np.ndarray:
+    try:
+        return np.zeros((n_tokens, width), dtype=np.float32)
+    except (MemoryError, ValueError) as error:
+        what = f"vectors of {width} numbers for {n_tokens} tokens do not fit into memory"
+        raise DataError(what, where=where) from error
 
 
 def _numbers(texts: list[str], where: str) -> np.ndarray:
