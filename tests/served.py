@@ -95,9 +95,11 @@ def ask_on(connection: http.client.HTTPConnection, method: str, path: str, body:
 
 
 @contextlib.contextmanager
-def served(folder: Path, *options: str, **environment: str) -> Iterator[Server]:
-    """`xc serve`, ready to answer; killed at the end if it still runs."""
+def served(folder: Path, *options: str, descriptors: int = 0, **environment: str) -> Iterator[Server]:
+    """`xc serve`, ready to answer, with so many file descriptors if given; killed at the end if it still runs."""
     command, variables = [*XC, "serve", str(folder), "--port", "0", *options], {**os.environ, **environment}
+    if descriptors:
+        command = ["prlimit", f"--nofile={descriptors}", *command]
     with tempfile.NamedTemporaryFile("w") as log:  # a pipe that nobody reads would fill up and stop the server
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.PIPE, text=True, env=variables)
         try:

@@ -54,7 +54,7 @@ def test_a_byte_that_is_not_what_was_written_is_refused_and_no_copy_is_left(fold
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
     open_before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(ModelError, match="changed after|damaged") as caught:
+    with pytest.raises(ModelError, match=r"changed after|damaged") as caught:
         seal(folder)
     assert name in str(caught.value.where)
     assert len(os.listdir("/proc/self/fd")) == open_before

@@ -14,6 +14,8 @@ from xclearn.errors import ConfigError
 from xclearn.inference import Predictor
 from xclearn.serving.batching import Answers, Batcher
 from xclearn.serving.metrics import N_VALUES, Metrics
+from xclearn.serving.settings import Limits
+from xclearn.serving.turns import Busy
 
 NOTHING = np.empty(0, np.int64)
 TEXTS = [f"a {name.lower()}" for name in NAMES]
@@ -48,6 +50,7 @@ def held(thread: ThreadPoolExecutor) -> Iterator[None]:
         release.set()
 
 
+PATIENT = Limits(max_wait=60, timeout=600)
 Question = tuple[list[str], int, np.ndarray]
 
 
@@ -64,11 +67,11 @@ async def ask_all(
     return asked
 
 
-def run(predictor: Predictor, scenario) -> Metrics:
+def run(predictor: Predictor, scenario, limits: Limits = PATIENT) -> Metrics:
     async def main() -> Metrics:
         metrics = new_metrics()
         with ThreadPoolExecutor(1) as thread:
-            await scenario(Batcher(predictor, thread, metrics), thread)
+            await scenario(Batcher(predictor, thread, metrics, limits), thread)
         return metrics
 
     return asyncio.run(main())
@@ -90,14 +93,67 @@ def test_what_is_asked_while_a_prediction_runs_is_answered_together_and_as_if_al
     assert value(metrics, "xclearn_batch_texts_sum") == len(TEXTS) + 2
 
 
-def test_one_call_takes_at_most_64_texts_unless_one_question_has_more(predictor: Predictor) -> None:
+def test_one_call_takes_at_most_64_texts_and_long_questions_are_answered_in_parts_as_if_alone(
+    predictor: Predictor,
+) -> None:
+    sizes = [1, 60, 4, 1, 200, 1]
+    questions = [([TEXTS[i % 10] for i in range(size)], 3, NOTHING) for size in sizes]
+
     async def scenario(batcher: Batcher, thread: ThreadPoolExecutor) -> None:
-        sizes = [1, 60, 4, 1, 200, 1]
-        asked = await ask_all(batcher, thread, [(size * ["a dog"], 1, NOTHING) for size in sizes])
-        assert [len(await task) for task in asked] == sizes
+        asked = await ask_all(batcher, thread, questions)
+        for task, (texts, k, _) in zip(asked, questions, strict=True):
+            expected = predictor.predict(texts, k).ids.tolist()
+            assert names_of(await task) == [[NAMES[label] for label in row] for row in expected]
 
     metrics = run(predictor, scenario)
-    assert value(metrics, "xclearn_batch_texts_count") == 5  # 1, 60 + 4, 1, 200, 1
+    assert value(metrics, 'xclearn_batch_texts_bucket{le="64"}') == value(metrics, "xclearn_batch_texts_count")
+    assert value(metrics, "xclearn_batch_texts_sum") == sum(sizes)
+
+
+def test_short_questions_and_long_ones_take_turns(predictor: Predictor) -> None:
+    """Three long ones of three parts each came first; the short ones are answered with their first parts."""
+    order: list[str] = []
+
+    async def scenario(batcher: Batcher, thread: ThreadPoolExecutor) -> None:
+        sizes = [1, 150, 150, 150, 2, 2]
+        asked = await ask_all(batcher, thread, [(size * ["a dog"], 1, NOTHING) for size in sizes])
+        for i, task in enumerate(asked):
+            task.add_done_callback(lambda _, i=i: order.append(f"{sizes[i]} {i}"))
+        await asyncio.gather(*asked)
+
+    run(predictor, scenario)
+    assert order[:3] == ["1 0", "2 4", "2 5"]
+    assert sorted(order[3:]) == ["150 1", "150 2", "150 3"]
+
+
+def test_no_long_question_waits_for_all_of_another(predictor: Predictor) -> None:
+    """The second came later and has a tenth of the texts: it is answered long before the first."""
+    order: list[int] = []
+
+    async def scenario(batcher: Batcher, thread: ThreadPoolExecutor) -> None:
+        asked = await ask_all(batcher, thread, [(size * ["a dog"], 1, NOTHING) for size in (1, 1000, 100)])
+        for i, task in enumerate(asked):
+            task.add_done_callback(lambda _, i=i: order.append(i))
+        await asyncio.gather(*asked)
+
+    run(predictor, scenario)
+    assert order == [0, 2, 1]
+
+
+def test_who_would_wait_too_long_is_told_at_once_and_when_to_come_again(predictor: Predictor) -> None:
+    async def scenario(batcher: Batcher, thread: ThreadPoolExecutor) -> None:
+        await batcher.ask(["a dog"], 1, NOTHING)
+        with held(thread):
+            asked = [asyncio.create_task(batcher.ask(900 * ["a dog"], 1, NOTHING))]
+            await asyncio.sleep(0.05)
+            with pytest.raises(Busy, match=r"requests wait .* for their turn, longer than") as caught:
+                await batcher.ask(900 * ["a dog"], 1, NOTHING)
+            short = asyncio.create_task(batcher.ask(["a dog"], 1, NOTHING))  # its queue is empty
+            await asyncio.sleep(0)
+        assert caught.value.seconds > 0
+        assert [len(await one) for one in [*asked, short]] == [900, 1]
+
+    run(predictor, scenario, Limits(timeout=1e-9))
 
 
 def test_whoever_has_gone_is_not_predicted(predictor: Predictor) -> None:

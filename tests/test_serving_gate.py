@@ -4,15 +4,21 @@ import asyncio
 import json
 from typing import Any
 
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from xclearn.errors import DataError
 from xclearn.serving.gate import ShortCut
+from xclearn.serving.metrics import N_VALUES, Metrics
+from xclearn.serving.turns import Busy
+
+METRICS = Metrics(np.zeros((1, N_VALUES)), 0)
 
 
 async def handler(request: Request) -> Response:
-    error = {"mistake": DataError("no text", where="text"), "defect": KeyError("defect")}.get(request.url.query)
+    errors = {"mistake": DataError("no text", where="text"), "load": Busy("full", 2.1), "defect": KeyError("defect")}
+    error = errors.get(request.url.query)
     if error:
         raise error
     return PlainTextResponse("from the handler")
@@ -29,7 +35,7 @@ def ask(method: str, path: str, query: str = "") -> list[Any]:
     async def receive() -> Any:
         return {"type": "http.disconnect"}
 
-    app = ShortCut(PlainTextResponse("from the application"), "POST", "/short", handler)
+    app = ShortCut(PlainTextResponse("from the application"), "POST", "/short", handler, METRICS)
     try:
         asyncio.run(app({**scope, "server": ("here", 80)}, receive, send))
     except KeyError as error:
@@ -46,6 +52,12 @@ def test_one_path_and_method_is_asked_of_the_handler_and_the_rest_of_the_applica
 def test_a_mistake_of_the_client_is_told() -> None:
     status, body = ask("POST", "/short", "mistake")
     assert (status, json.loads(body)) == (422, {"error": "text: no text."})
+
+
+def test_a_load_that_is_too_much_is_told_and_counted() -> None:
+    status, body = ask("POST", "/short", "load")
+    assert (status, json.loads(body)) == (503, {"error": "full. Ask again later, or for less at once."})
+    assert 'xclearn_requests_shed_total{reason="queue"} 1\n' in METRICS.text()
 
 
 def test_a_defect_is_answered_and_still_raised_for_the_log() -> None:

@@ -202,7 +202,16 @@ def serve(
     cors_origin: Annotated[
         list[str], typer.Option(metavar="URL", help="Pages of this origin may ask; repeat for more.")
     ] = [],  # noqa: B006 (typer copies it)
+    allow_host: Annotated[
+        list[str], typer.Option(metavar="NAME", help="Also answer requests to this name; repeat for more, * for any.")
+    ] = [],  # noqa: B006
     timeout: Annotated[float, typer.Option(help="Seconds a request may take.")] = 30.0,
+    header_timeout: Annotated[float, typer.Option(help="Seconds a request's header may take.")] = 10.0,
+    body_timeout: Annotated[float, typer.Option(help="Seconds for a body to come, or an answer to be read.")] = 15.0,
+    idle_timeout: Annotated[float, typer.Option(help="Seconds a connection may be quiet between requests.")] = 60.0,
+    max_connections: Annotated[int, typer.Option(help="Connections of a worker.")] = 1000,
+    max_wait: Annotated[float, typer.Option(help="Seconds a short request may have to wait for its turn.")] = 0.5,
+    max_bodies: Annotated[int, typer.Option(help="Bytes of all large bodies a worker holds.")] = 64 << 20,
     max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 8 << 20,
     max_texts: Annotated[int, typer.Option(help="Texts of a request.")] = 1000,
     max_characters: Annotated[int, typer.Option(help="Characters of a text.")] = 20_000,
@@ -211,8 +220,21 @@ def serve(
     from xclearn.cli.serving import serve_model
     from xclearn.serving.settings import Limits, Settings
 
-    limits = Limits(max_body=max_body, max_texts=max_texts, max_characters=max_characters, timeout=timeout)
-    serve_model(Settings(model, host, port, workers, cors_origins=tuple(cors_origin), limits=limits), token_file)
+    limits = Limits(
+        max_body=max_body,
+        max_texts=max_texts,
+        max_characters=max_characters,
+        timeout=timeout,
+        header_timeout=header_timeout,
+        body_timeout=body_timeout,
+        idle_timeout=idle_timeout,
+        max_connections=max_connections,
+        max_bodies=max_bodies,
+        max_wait=max_wait,
+    )
+    hosts, origins = tuple(allow_host), tuple(cors_origin)
+    settings = Settings(model, host, port, workers, cors_origins=origins, allow_hosts=hosts, limits=limits)
+    serve_model(settings, token_file)
 
 
 @app.command()

@@ -16,7 +16,8 @@ from starlette.types import ASGIApp
 
 from xclearn._version import __version__
 from xclearn.errors import ConfigError, DataError, XclearnError
-from xclearn.serving.gate import PAGE, Guard, Record, ShortCut, fail, json_response, refuse
+from xclearn.serving.connections import Crowd
+from xclearn.serving.gate import PAGE, Guard, Record, ShortCut, fail, json_response, refuse, shed
 from xclearn.serving.live import Live
 from xclearn.serving.metrics import Metrics
 from xclearn.serving.schemas import (
@@ -31,6 +32,7 @@ from xclearn.serving.schemas import (
     Ready,
 )
 from xclearn.serving.settings import Limits, Settings
+from xclearn.serving.turns import Busy
 
 _T = TypeVar("_T", bound=BaseModel)
 _JSON = "application/json"
@@ -43,7 +45,7 @@ _PAGE_FILES = {
 }
 _MOST_FOUND = 100  # labels of one search
 _REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorReply} for status in (400, 401, 404, 405, 408, 413, 422, 503)
+    status: {"model": ErrorReply} for status in (400, 401, 404, 405, 408, 413, 421, 422, 503)
 }
 
 _PAGE_HEADERS = {
@@ -51,12 +53,11 @@ _PAGE_HEADERS = {
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-cache",  # or a browser would mix the files of two versions
     "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
 }
 
 
-def create_app(live: Live, metrics: Metrics, settings: Settings) -> ASGIApp:
-    """The whole application; `live` holds the model."""
+def create_app(live: Live, metrics: Metrics, settings: Settings, crowd: Crowd) -> ASGIApp:
+    """The whole application; `live` holds the model, `crowd` the connections."""
     app = FastAPI(
         title="xclearn",
         version=__version__,
@@ -67,15 +68,15 @@ def create_app(live: Live, metrics: Metrics, settings: Settings) -> ASGIApp:
     )
     predict = _predict_handler(live, settings.limits)
     app.post("/predict", response_model=PredictReply, openapi_extra=_takes(PredictRequest))(predict)
-    _add_refusals(app)
+    _add_refusals(app, metrics)
     _add_questions(app, live, settings.limits)
     _add_probes(app, live, metrics)
     _add_page(app)
-    return Record(_guarded(ShortCut(app, "POST", "/predict", predict), settings), metrics)
+    guard = Guard(ShortCut(app, "POST", "/predict", predict, metrics), settings, metrics, crowd)
+    return Record(_for_pages_of_others(guard, settings), metrics, crowd)
 
 
-def _guarded(app: ASGIApp, settings: Settings) -> ASGIApp:
-    guard = Guard(app, settings.limits, settings.token)
+def _for_pages_of_others(guard: Guard, settings: Settings) -> ASGIApp:
     if not settings.cors_origins:
         return guard
     return CORSMiddleware(
@@ -187,7 +188,11 @@ def _add_page(app: FastAPI) -> None:
         return await page("index.html")
 
 
-def _add_refusals(app: FastAPI) -> None:
+def _add_refusals(app: FastAPI, metrics: Metrics) -> None:
+    @app.exception_handler(Busy)
+    async def busy(_: Request, error: Busy) -> Response:
+        return shed("queue", error, metrics)
+
     @app.exception_handler(ConfigError)
     @app.exception_handler(DataError)
     async def refused(_: Request, error: XclearnError) -> Response:

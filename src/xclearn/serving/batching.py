@@ -1,7 +1,8 @@
 """Micro-batching: what is asked while a prediction runs is answered together by the next one.
 
-An idle server predicts at once, so nothing waits for company; a busy one predicts more texts a call. Predictions run in
-a thread, so that the event loop stays free; those that take less time than going there and back are made on the spot.
+An idle server predicts at once, so nothing waits for company; a busy one predicts more texts a call. Long questions are
+answered in parts, in turns, beside the short ones: no text waits for all texts of another client. Predictions run in a
+thread, so that the event loop stays free; those that take less time than going there and back are made on the spot.
 Knows nothing about HTTP.
 """
 
@@ -13,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
@@ -23,75 +24,121 @@ from xclearn.data.topk import TopK
 from xclearn.inference.native import strings_at
 from xclearn.inference.predictor import Predictor
 from xclearn.serving.metrics import BATCH, PREDICTION, Metrics
+from xclearn.serving.settings import Limits
+from xclearn.serving.turns import Busy
 
 Answers = list[list[dict[str, Any]]]  # one list a text of {"label": …, "score": …}, best first
 
-_MOST_TEXTS = 64  # joined into one call; a larger question is a call of its own
+SHORT = 8  # texts; a question of more is long
+_MOST_TEXTS = 64  # joined into one call
+_FEWEST_TEXTS = 8  # a call of fewer wastes more than it saves
+_LONGEST_CALL = 0.05  # seconds, about: what a short question waits for at most before its turn
 _QUICK = 0.0005  # seconds that the event loop may be kept waiting
+_MEMORY = 0.8  # of the pace: how much of it is what was measured before the last call
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Question:
     texts: list[str]
     k: int
     exclude: np.ndarray  # (m,) label ids that none of its texts gets
     answer: asyncio.Future[Answers]
+    answered: Answers = field(default_factory=list)  # of the first texts
+
+    @property
+    def left(self) -> int:
+        """Texts without an answer."""
+        return len(self.texts) - len(self.answered)
+
+
+_Part = tuple[_Question, int]  # the next so many texts of a question
 
 
 @final
 class Batcher:
-    """The queue in front of one predictor."""
+    """The queues in front of one predictor."""
 
-    def __init__(self, predictor: Predictor, thread: Executor, metrics: Metrics) -> None:
-        self._predictor, self._thread, self._metrics = predictor, thread, metrics
-        self._waiting: deque[_Question] = deque()
+    def __init__(self, predictor: Predictor, thread: Executor, metrics: Metrics, limits: Limits) -> None:
+        self._predictor, self._thread, self._metrics, self._limits = predictor, thread, metrics, limits
+        self._short: deque[_Question] = deque()
+        self._long: deque[_Question] = deque()
         self._task: asyncio.Task[None] | None = None
         self._seconds_per_text = math.inf  # of computing, in the last call: on a busy machine it may take much longer
+        self._pace = 0.0  # seconds a text takes by the clock, of late
 
     async def ask(self, texts: list[str], k: int, exclude: np.ndarray) -> Answers:
         """The k best labels of each text, without the excluded ones."""
         if self._seconds_per_text * len(texts) < _QUICK:
             return name_labels(self._call(texts, k, _pairs(len(texts) * [exclude])), self._predictor.labels.names)
+        queue, patience = self._queue(len(texts))
+        if (wait := self._wait(queue)) > patience:
+            raise Busy(f"requests wait {wait:.1f} s for their turn, longer than {patience:g} s", wait)
         question = _Question(texts, k, exclude, asyncio.get_running_loop().create_future())
-        self._waiting.append(question)
+        queue.append(question)
         if self._task is None:
             self._task = asyncio.create_task(self._work())
         return await question.answer
 
+    def _queue(self, n_texts: int) -> tuple[deque[_Question], float]:
+        """Where a question of so many texts waits, and for how many seconds it may."""
+        if n_texts <= SHORT:
+            return self._short, self._limits.max_wait
+        return self._long, self._limits.timeout / 2
+
+    def _wait(self, queue: deque[_Question]) -> float:
+        """Seconds until a question that comes now has its turn; the other queue has half of every call."""
+        both = 2 if self._short and self._long else 1
+        return both * self._pace * sum(question.left for question in queue if not question.answer.done())
+
     async def _work(self) -> None:
         """Answer until nobody waits."""
-        while batch := self._next():
+        while parts := self._next():
             try:
-                answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._predict, batch)
+                answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._predict, parts)
             except Exception as error:  # those who asked get it; the queue goes on
-                for question in batch:
+                for question, _ in parts:
                     if not question.answer.done():
                         question.answer.set_exception(error)
                 continue
-            for question, answer in zip(batch, answers, strict=True):
-                if not question.answer.done():  # else whoever asked has gone
-                    question.answer.set_result(answer)
+            for (question, _), answer in zip(parts, answers, strict=True):
+                question.answered += answer
+                if not question.left and not question.answer.done():  # else whoever asked has gone
+                    question.answer.set_result(question.answered)
         self._task = None
 
-    def _next(self) -> list[_Question]:
-        """The questions that wait longest, as many as fit into a call."""
-        batch: list[_Question] = []
-        room = _MOST_TEXTS
-        while self._waiting and (not batch or len(self._waiting[0].texts) <= room):
-            question = self._waiting.popleft()
-            if not question.answer.done():
-                batch.append(question)
-                room -= len(question.texts)
-        return batch
+    def _next(self) -> list[_Part]:
+        """Half a call for each queue, and all of it where the other is empty."""
+        self._long = deque(question for question in self._long if question.left and not question.answer.done())
+        room = _MOST_TEXTS if not self._pace else int(_LONGEST_CALL / self._pace)
+        room = min(_MOST_TEXTS, max(_FEWEST_TEXTS, room))
+        parts = self._next_short(room // 2 if self._long else room)
+        room -= sum(n for _, n in parts)
+        for question in list(self._long):
+            if room <= 0:
+                break
+            parts.append((question, min(room, question.left)))
+            room -= question.left
+            self._long.rotate(-1)  # whoever had a turn waits behind the others
+        return parts
 
-    def _predict(self, batch: list[_Question]) -> list[Answers]:
-        texts = [text for question in batch for text in question.texts]
-        pairs = _pairs([question.exclude for question in batch for _ in question.texts])
-        found = self._call(texts, max(question.k for question in batch), pairs)
+    def _next_short(self, room: int) -> list[_Part]:
+        parts: list[_Part] = []
+        while self._short and (not parts or self._short[0].left <= room):
+            question = self._short.popleft()
+            if not question.answer.done():
+                parts.append((question, question.left))
+                room -= question.left
+        return parts
+
+    def _predict(self, parts: list[_Part]) -> list[Answers]:
+        places = [slice(len(question.answered), len(question.answered) + n) for question, n in parts]
+        texts = [text for (question, _), place in zip(parts, places, strict=True) for text in question.texts[place]]
+        pairs = _pairs([question.exclude for question, n in parts for _ in range(n)])
+        found = self._call(texts, max(question.k for question, _ in parts), pairs)
         answers, row = [], 0
-        for question in batch:
-            rows, row = slice(row, row + len(question.texts)), row + len(question.texts)
+        for question, n in parts:
+            rows, row = slice(row, row + n), row + n
             own = TopK(found.ids[rows, : question.k], found.scores[rows, : question.k])
             answers.append(name_labels(own, self._predictor.labels.names))
         return answers
@@ -101,6 +148,7 @@ class Batcher:
         found = self._predictor.predict(texts, k, pairs)
         seconds = time.perf_counter() - started
         self._seconds_per_text = (time.thread_time() - computed) / len(texts)
+        self._pace += (1 - _MEMORY) * (seconds / len(texts) - self._pace)
         self._metrics.observe(PREDICTION, seconds)
         self._metrics.observe(BATCH, len(texts))
         return found

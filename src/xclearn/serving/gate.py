@@ -1,4 +1,4 @@
-"""What stands around every request: the access log and counts, the token, the size of the body, the time it may take.
+"""What stands around every request: log, counts, host, token, the size of the body, time-outs, and room for it.
 
 Plain ASGI, so that it holds for every path. Knows nothing about models.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, final
@@ -17,14 +18,18 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from xclearn.errors import ConfigError, DataError, XclearnError
+from xclearn.serving.connections import CLOSE, SAFE, Crowd
 from xclearn.serving.encoding import json_bytes
 from xclearn.serving.log import log_soon
-from xclearn.serving.metrics import IN_FLIGHT, PATHS, REQUESTS, SECONDS, STATUSES, Metrics
-from xclearn.serving.settings import Limits
+from xclearn.serving.metrics import IN_FLIGHT, PATHS, REQUESTS, SECONDS, SHED, STATUSES, Metrics
+from xclearn.serving.settings import Settings
+from xclearn.serving.turns import Busy
 
 OPEN = ("/", "/healthz", "/readyz")  # for everyone, and so is what begins with PAGE: probes, and a page that asks
 PAGE = "/page/"
+ALWAYS = "/healthz"  # answered under any load: the process is alive
 _GONE = 499  # the client left before the answer
+_SMALL = 1 << 16  # bytes of a body that always has room: what one read of a connection may bring
 _MOST_DRAINED = 1 << 28  # of a body that is too large: a client that is still writing does not read our answer
 
 
@@ -43,12 +48,18 @@ def fail() -> Response:
     return refuse(500, XclearnError("the server failed", todo="Its log says why."))
 
 
+def shed(reason: str, error: Busy, metrics: Metrics) -> Response:
+    """The answer where there is no room."""
+    metrics.add(SHED, series=f'reason="{reason}"')
+    return refuse(503, error, {"Retry-After": str(math.ceil(error.seconds))})
+
+
 @final
 class Record:
-    """Counts and logs every request."""
+    """Counts and logs every request, and writes what every answer says."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp, metrics: Metrics, crowd: Crowd) -> None:
+        self._app, self._metrics, self._crowd = app, metrics, crowd
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,6 +70,7 @@ class Record:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message["headers"] = [*message["headers"], SAFE, *([CLOSE] if self._crowd.stopping() else [])]
             await send(message)
 
         self._metrics.add(IN_FLIGHT)
@@ -86,75 +98,132 @@ class Record:
 
 @final
 class Guard:
-    """Refuses whom it does not know, what is too large, and what takes too long; leaves the body in the state."""
+    """Refuses whom it does not know, what is too large or slow, and what has no room; leaves the body in the state."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, token: str | None) -> None:
-        self._app, self._limits, self._token = app, limits, token
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, crowd: Crowd) -> None:
+        self._app, self._settings, self._metrics, self._crowd = app, settings, metrics, crowd
+        self._limits = settings.limits
+        self._held = 0  # bytes of large bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        if not self._knows(scope):
-            error = ConfigError("this server wants a token", where="Authorization", allowed="Bearer TOKEN")
-            return await refuse(401, error, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
-        body: bytes | None = None
-        started = False
+        if refusal := self._refusal(scope):
+            return await refusal(scope, receive, send)
+        body, timer = _Body(self._limits.max_body), asyncio.timeout(self._limits.timeout)
 
         async def watched(message: Message) -> None:
-            nonlocal started
-            started = True
+            timer.reschedule(None)  # from here on it is the client that takes its time, see `Connection`
             await send(message)
 
         try:
-            async with asyncio.timeout(self._limits.timeout):
-                body = scope.setdefault("state", {})["body"] = await self._body(receive)
+            async with timer:
+                async with asyncio.timeout(self._limits.body_timeout):
+                    scope.setdefault("state", {})["body"] = await self._read(body, receive)
                 await self._app(scope, receive, watched)
         except ClientDisconnect:
             return None
         except _TooLargeError:
             await self._too_large()(scope, receive, send)
+        except Busy as error:
+            await _closing(shed("bodies", error, self._metrics))(scope, receive, send)
         except TimeoutError:
-            if started:
-                raise
             await self._too_late(body)(scope, receive, send)
+        finally:
+            self._held -= body.held
 
-    def _knows(self, scope: Scope) -> bool:
-        if self._token is None or scope["path"] in OPEN or scope["path"].startswith(PAGE):
+    def _refusal(self, scope: Scope) -> Response | None:
+        """The answer to a request that is not even read."""
+        headers = Headers(scope=scope)
+        if "host" in headers and not self._settings.answers_for(headers["host"]):
+            what, todo = "this server does not answer for this host", "xc serve --allow-host NAME adds one."
+            return refuse(421, ConfigError(what, where="Host", got=headers["host"], todo=todo))
+        if not self._knows(scope, headers):
+            error = ConfigError("this server wants a token", where="Authorization", allowed="Bearer TOKEN")
+            return refuse(401, error, {"WWW-Authenticate": "Bearer"})
+        if scope["path"] == ALWAYS:
+            return None
+        if self._crowd.full():
+            busy = Busy("the server has no connection to spare")
+            return _closing(shed("connections", busy, self._metrics))
+        if self._crowd.late > self._limits.max_wait / 2:
+            return shed("late", Busy("the server has more requests than it can answer"), self._metrics)
+        return None
+
+    def _knows(self, scope: Scope, headers: Headers) -> bool:
+        token = self._settings.token
+        if token is None or scope["path"] in OPEN or scope["path"].startswith(PAGE):
             return True
-        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(given.encode("latin-1"), self._token.encode())
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(given.encode("latin-1"), token.encode())
 
-    async def _body(self, receive: Receive) -> bytes:
-        parts, size, more = [], 0, True
-        while more and size <= _MOST_DRAINED:
+    async def _read(self, body: _Body, receive: Receive) -> bytes:
+        while body.more and body.size <= _MOST_DRAINED:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
-            size, more = size + len(message.get("body", b"")), message.get("more_body", False)
-            if size <= self._limits.max_body:
-                parts.append(message.get("body", b""))
-        if size > self._limits.max_body:
+            self._held += body.add(message.get("body", b""), message.get("more_body", False))
+            if self._held > self._limits.max_bodies:
+                raise Busy("the server has no memory to spare for a body of this size")
+        if body.size > self._limits.max_body:
             raise _TooLargeError
-        return b"".join(parts)
+        return body.take()
 
     def _too_large(self) -> Response:
         allowed = f"at most {self._limits.max_body:,} bytes"
         todo = "Send fewer texts in a request."
-        return refuse(413, DataError("the body is too large", where="body", allowed=allowed, todo=todo))
+        return _closing(refuse(413, DataError("the body is too large", where="body", allowed=allowed, todo=todo)))
 
-    def _too_late(self, body: bytes | None) -> Response:
+    def _too_late(self, body: _Body) -> Response:
+        if body.more:
+            seconds = f"{min(self._limits.body_timeout, self._limits.timeout):g} s"
+            return _closing(refuse(408, DataError("the body did not come in time", where="body", allowed=seconds)))
         seconds = f"{self._limits.timeout:g} s"
-        if body is None:
-            return refuse(408, DataError("the body did not come in time", where="body", allowed=seconds))
-        return refuse(503, XclearnError(f"no answer within {seconds}", todo="Ask again later, or for less at once."))
+        error = XclearnError(f"no answer within {seconds}", todo="Ask again later, or for less at once.")
+        return refuse(503, error, {"Retry-After": "1"})
+
+
+@final
+class _Body:
+    """What came of a body so far."""
+
+    def __init__(self, most: int) -> None:
+        self.size, self.held, self.more = 0, 0, True
+        self._most = most
+        self._parts: list[bytes] = []
+
+    def add(self, part: bytes, more: bool) -> int:
+        """The bytes that are held in addition. What is too large is not kept, and what is small is not counted."""
+        self.size, self.more = self.size + len(part), more
+        if self.size <= self._most:
+            self._parts.append(part)
+        else:
+            self._parts.clear()
+        before, self.held = self.held, self.size if _SMALL < self.size <= self._most else 0
+        return self.held - before
+
+    def take(self) -> bytes:
+        """All of it, once."""
+        joined = b"".join(self._parts)
+        self._parts.clear()
+        return joined
+
+
+def _closing(response: Response) -> Response:
+    """The same, and the connection ends: what still comes on it belongs to no request."""
+    response.headers["Connection"] = "close"
+    return response
 
 
 @final
 class ShortCut:
     """Asks the handler of one path itself: the routing of FastAPI, which has it too, takes as long as a prediction."""
 
-    def __init__(self, app: ASGIApp, method: str, path: str, handler: Callable[[Request], Awaitable[Response]]) -> None:
+    def __init__(
+        self, app: ASGIApp, method: str, path: str, handler: Callable[[Request], Awaitable[Response]], metrics: Metrics
+    ) -> None:
         self._app, self._method, self._path, self._handler = app, method, path, handler
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != self._path or scope["method"] != self._method:
@@ -163,6 +232,8 @@ class ShortCut:
             response = await self._handler(Request(scope, receive))
         except (ConfigError, DataError) as error:
             response = refuse(422, error)
+        except Busy as error:
+            response = shed("queue", error, self._metrics)
         except Exception:
             await fail()(scope, receive, send)
             raise  # uvicorn logs it

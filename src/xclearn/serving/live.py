@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, final
 
@@ -21,13 +21,17 @@ from xclearn.inference.labels import LabelIndex, predict_among
 from xclearn.inference.predictor import Predictor
 from xclearn.inference.sealed import Sealed
 from xclearn.inference.train_texts import Near
-from xclearn.serving.batching import Answers, Batcher, name_labels
+from xclearn.serving.batching import SHORT, Answers, Batcher, name_labels
 from xclearn.serving.log import log_event
 from xclearn.serving.metrics import RELOADS, STALE, Metrics
 from xclearn.serving.settings import Settings
 from xclearn.serving.trial import sealed_predictor, told
+from xclearn.serving.turns import Turns
 
 _NONE = np.empty(0, np.int64)
+_TEXTS_A_TURN = 16  # of a question that names the labels it wants
+_AT_ONCE = 2  # explanations, searches, and predictions among given labels
+_MOST_WAITING = 256  # of these
 _MOST_NEAR = 3  # training texts shown with a label
 LOOK_EVERY = 2.0  # seconds between two looks at the folder
 
@@ -36,31 +40,42 @@ LOOK_EVERY = 2.0  # seconds between two looks at the folder
 class Service:
     """One model and what can be asked of it."""
 
-    def __init__(self, predictor: Predictor, facts: dict[str, Any], thread: Executor, metrics: Metrics) -> None:
+    def __init__(self, predictor: Predictor, facts: dict[str, Any], queue: Batcher, turns: Turns) -> None:
         self.facts = facts
         self._predictor, self._index = predictor, LabelIndex(predictor.labels)
-        self._queue = Batcher(predictor, thread, metrics)
+        self._queue, self._turns = queue, turns
 
     async def predict(self, texts: list[str], k: int, include: list[str] | None, exclude: list[str]) -> Answers:
         """The k best labels of each text, of `include` if given, never of `exclude`; names that are no label raise."""
+        long = len(texts) > SHORT
         if include is not None:
-            return await asyncio.to_thread(self._predict_among, texts, k, include, exclude)
-        left_out = await asyncio.to_thread(self._index.ids, exclude, "exclude") if exclude else _NONE
+            return await self._predict_among(texts, k, include, exclude)
+        left_out = await self._turns.run(long, self._index.ids, exclude, "exclude") if exclude else _NONE
         return await self._queue.ask(texts, k, left_out)
 
     async def explain(self, text: str, names: list[str]) -> list[dict[str, Any]]:
         """Why each of these labels gets its score for this text."""
-        return await asyncio.to_thread(self._explain, text, names)
+        return await self._turns.run(len(names) > SHORT, self._explain, text, names)
 
     async def search(self, query: str, limit: int) -> list[dict[str, Any]]:
         """Labels by a part of their name or text."""
-        return [self._label(label) for label in await asyncio.to_thread(self._index.search, query, limit)]
+        return [self._label(label) for label in await self._turns.run(False, self._index.search, query, limit)]
 
-    def _predict_among(self, texts: list[str], k: int, include: list[str], exclude: list[str]) -> Answers:
-        labels = np.setdiff1d(self._index.ids(include, "include"), self._index.ids(exclude, "exclude"))
+    async def _predict_among(self, texts: list[str], k: int, include: list[str], exclude: list[str]) -> Answers:
+        """A part of the texts at each turn, so that nobody waits for all of them."""
+        long = len(texts) > SHORT
+        labels = await self._turns.run(long, self._included, include, exclude)
         if not len(labels):
             return [[] for _ in texts]
-        return name_labels(predict_among(self._predictor, texts, labels, k), self._predictor.labels.names)
+        answers: Answers = []
+        for start in range(0, len(texts), _TEXTS_A_TURN):
+            part = texts[start : start + _TEXTS_A_TURN]
+            found = await self._turns.run(long, predict_among, self._predictor, part, labels, k)
+            answers += name_labels(found, self._predictor.labels.names)
+        return answers
+
+    def _included(self, include: list[str], exclude: list[str]) -> np.ndarray:
+        return np.setdiff1d(self._index.ids(include, "include"), self._index.ids(exclude, "exclude"))
 
     def _explain(self, text: str, names: list[str]) -> list[dict[str, Any]]:
         return [self._told(part, text) for part in explain(self._predictor, text, self._index.ids(names, "labels"))]
@@ -126,6 +141,7 @@ class Live:
     def __init__(self, settings: Settings, sealed: Sealed, predictor: Predictor, metrics: Metrics) -> None:
         self._settings, self._metrics = settings, metrics
         self._thread = ThreadPoolExecutor(1, "predict")
+        self._turns = Turns(ThreadPoolExecutor(_AT_ONCE, "answer"), _AT_ONCE, _MOST_WAITING)
         self._taking = asyncio.Lock()
         self.now = self._service(predictor, sealed)
 
@@ -144,7 +160,8 @@ class Live:
         return self._metrics.total(STALE) > 0
 
     def _service(self, predictor: Predictor, sealed: Sealed) -> Service:
-        return Service(predictor, _facts(sealed, predictor), self._thread, self._metrics)
+        queue = Batcher(predictor, self._thread, self._metrics, self._settings.limits)
+        return Service(predictor, _facts(sealed, predictor), queue, self._turns)
 
 
 def _facts(sealed: Sealed, predictor: Predictor) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 
 PATHS = ("/", "/predict", "/explain", "/labels", "/model", "/metrics", "/healthz", "/readyz", "/openapi.json", "other")
-STATUSES = ("200", "400", "401", "404", "405", "408", "413", "422", "499", "500", "503", "other")
+STATUSES = ("200", "400", "401", "404", "405", "408", "413", "421", "422", "499", "500", "503", "other")
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -55,9 +55,22 @@ IN_FLIGHT = Family("xclearn_requests_in_flight", "gauge", "Requests being answer
 BATCH = Family("xclearn_batch_texts", "histogram", "Texts predicted together.", buckets=_TEXTS)
 PREDICTION = Family("xclearn_prediction_seconds", "histogram", "One call of the predictor.", buckets=_SECONDS)
 RELOADS = Family("xclearn_reloads_total", "counter", "New models.", ('result="done"', 'result="refused"'))
+CONNECTIONS = Family("xclearn_connections_open", "gauge", "Connections of clients.")
+ENDED = Family(
+    "xclearn_connections_ended_total",
+    "counter",
+    "Connections ended by the server before their time: too many, too slow, or not HTTP.",
+    tuple(f'reason="{reason}"' for reason in ("crowded", "late", "malformed")),
+)
+SHED = Family(
+    "xclearn_requests_shed_total",
+    "counter",
+    "Requests refused with 503 because of the load.",
+    tuple(f'reason="{reason}"' for reason in ("connections", "bodies", "queue", "late")),
+)
 STALE = Family("xclearn_model_stale", "gauge", "1 if the folder has changed since the model in service was read.")
 
-_FAMILIES = (REQUESTS, SECONDS, IN_FLIGHT, BATCH, PREDICTION, RELOADS, STALE)
+_FAMILIES = (REQUESTS, SECONDS, IN_FLIGHT, BATCH, PREDICTION, RELOADS, CONNECTIONS, ENDED, SHED, STALE)
 
 
 def _columns() -> Iterator[tuple[tuple[str, str], int]]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import os
 import re
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import final
 
 from xclearn.errors import ConfigError, DataError
 
+_PORT = re.compile(r":\d*$")
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # JSON can write them; no text holds them
 
 
@@ -25,7 +30,13 @@ class Limits:
     max_k: int = 1000  # labels per text
     max_answer: int = 100_000  # labels for all texts together
     max_names: int = 1000  # labels named in a request
-    timeout: float = 30.0  # seconds from the request's first byte to its answer
+    timeout: float = 30.0  # seconds from the request's header to its answer
+    header_timeout: float = 10.0  # seconds from the connection, or the header's first byte, to its end
+    body_timeout: float = 15.0  # seconds for the body to come, and for the client to take what is written
+    idle_timeout: float = 60.0  # seconds that a connection may be quiet between two requests
+    max_connections: int = 1000  # of a worker
+    max_bodies: int = 64 << 20  # bytes of all bodies that a worker holds, those up to 64 KiB not counted
+    max_wait: float = 0.5  # seconds that a short request may have to wait for its turn; a long one half of timeout
 
     def check_texts(self, texts: Sequence[str]) -> None:
         """Refuse too many texts, a text that is too long, and characters that no text has."""
@@ -68,7 +79,25 @@ class Settings:
     workers: int = 1
     token: str | None = field(default=None, repr=False)  # what a client must show, if anything
     cors_origins: tuple[str, ...] = ()  # pages of other hosts that may ask
+    allow_hosts: tuple[str, ...] = ()  # names under which the server is asked, besides its own; * for any
     limits: Limits = Limits()
+
+    def answers_for(self, host: str) -> bool:
+        """Whether the host of a request is one of ours. A page of a stranger can bind its own name to our address, and
+        would then ask as one of our pages; it cannot do so with an address, or with a name that is ours.
+        """
+        name = _PORT.sub("", host).lower().rstrip(".")
+        if name.endswith(".localhost") or name in self._names or "*" in self.allow_hosts:
+            return True
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(name.removeprefix("[").removesuffix("]") if name.startswith("[") else name)
+            return True
+        return False
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        own = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
+        return frozenset(name.lower().rstrip(".") for name in ("localhost", own, *self.allow_hosts))
 
     @property
     def n_threads(self) -> int:

@@ -102,6 +102,7 @@ class Supervisor:
     def _signalled(self, number: int, _: object) -> None:
         if number in STOP:
             self._stopping = True
+            self._listener.close()  # it would go on taking connections that nobody accepts
             for process in self._running():
                 process.terminate()
         else:

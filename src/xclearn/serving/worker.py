@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import signal
 import socket
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import uvicorn
@@ -17,6 +18,8 @@ import uvicorn
 from xclearn.inference.predictor import Predictor
 from xclearn.inference.sealed import Sealed
 from xclearn.serving.app import create_app
+from xclearn.serving.connections import Connection as HttpConnection
+from xclearn.serving.connections import Crowd, room_for
 from xclearn.serving.live import LOOK_EVERY, Folder, Live, refuse_reload
 from xclearn.serving.log import log_event, log_to_stdout
 from xclearn.serving.metrics import IN_FLIGHT, N_VALUES, Metrics
@@ -51,34 +54,64 @@ def work_alone(settings: Settings, listener: socket.socket, sealed: Sealed, pred
 
 
 def _answer(settings: Settings, live: Live, listener: socket.socket, metrics: Metrics, reloading: _Reloading) -> None:
-    server = uvicorn.Server(_uvicorn_config(settings, live, metrics))
-
-    def stop(*_: object) -> None:
-        server.should_exit = True
-
-    async def run() -> None:
-        task = asyncio.create_task(reloading(stop))
-        log_event("start", version=live.now.facts["version"])
-        await server.serve(sockets=[listener])
-        task.cancel()
-        log_event("stop")
-
-    for number in STOP:  # uvicorn has its own handlers while it runs, and sends the signal once more to these after
-        signal.signal(number, stop)
-    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-        runner.run(run())
-
-
-def _uvicorn_config(settings: Settings, live: Live, metrics: Metrics) -> uvicorn.Config:
-    return uvicorn.Config(
-        create_app(live, metrics, settings),
+    room = room_for(settings.limits.max_connections)
+    told_to_stop = threading.Event()
+    crowd = Crowd(settings.limits, room, metrics, told_to_stop.is_set)
+    config = uvicorn.Config(
+        create_app(live, metrics, settings, crowd),
+        http=functools.partial(HttpConnection, crowd),  # type: ignore[arg-type]
+        timeout_keep_alive=settings.limits.idle_timeout,  # type: ignore[arg-type]
+        timeout_graceful_shutdown=int(settings.limits.timeout) + 1,
+        backlog=room.backlog,
         lifespan="off",
         ws="none",
         log_config=None,
+        log_level="error",  # a malformed request is counted; a line each would fill the disk
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=int(settings.limits.timeout) + 1,
     )
+    server = _Server(config)
+
+    def stop(number: int = signal.SIGTERM, _: object = None) -> None:
+        server.force_exit = told_to_stop.is_set() and number == signal.SIGINT  # Ctrl-C twice waits for nobody
+        told_to_stop.set()
+        server.should_exit = True
+
+    async def run() -> None:
+        tasks = [asyncio.create_task(reloading(stop)), asyncio.create_task(crowd.watch())]
+        log_event("start", version=live.now.facts["version"], connections=room.most)
+        await server.serve(sockets=[listener])
+        for task in tasks:
+            task.cancel()
+        log_event("stop")
+
+    for number in STOP:
+        signal.signal(number, stop)
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(run())
+
+
+@final
+class _Server(uvicorn.Server):
+    """uvicorn's server, which leaves the signals to us and resets nobody who has connected."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take up the connections that wait to be accepted: closing the socket would reset them."""
+        loop = asyncio.get_running_loop()
+        tasks = []
+        for listener in sockets or []:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    tasks.append(loop.create_task(loop.connect_accepted_socket(self._protocol, listener.accept()[0])))
+        await super().shutdown(sockets)
+
+    def _protocol(self) -> asyncio.Protocol:
+        factory: Any = self.config.http_protocol_class
+        return factory(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
 
 async def _take_from_folder(settings: Settings, live: Live, folder: Folder, metrics: Metrics) -> None:

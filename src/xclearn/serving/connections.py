@@ -1,0 +1,270 @@
+"""The connections of a worker: how long each may be silent, how many there may be, and how they end.
+
+uvicorn closes a connection that is idle after an answer; all else about slow, silent and many clients is here. A
+connection that closes sends what is written and then ignores what still comes for a moment: closing a socket with
+unread bytes resets it, and the client would lose its answer. Knows nothing about what is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import h11
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from xclearn.errors import ConfigError, DataError, XclearnError
+from xclearn.serving.encoding import json_bytes
+from xclearn.serving.metrics import CONNECTIONS, ENDED, Metrics
+from xclearn.serving.settings import Limits
+
+SAFE = (b"x-content-type-options", b"nosniff")  # of every answer
+CLOSE = (b"connection", b"close")
+_QUIET = 0.25  # seconds after which a connection without a request gives way to another
+_LINGER = 2.0  # seconds that a closed connection may still send
+_LAST_REQUEST = 1.0  # seconds that a quiet connection is waited for when the server ends
+_OTHER_FILES = 48  # descriptors of a worker that are no connections: the model, the log, a reload
+_FEWEST = 16  # connections
+_BEAT = 0.02  # seconds between two looks at how late the event loop is
+
+
+@final
+@dataclass(frozen=True)
+class Room:
+    """How many connections a process can have, by its file descriptors."""
+
+    most: int  # that are served
+    spare: int  # that are refused with an answer
+    backlog: int  # that may be accepted at once before any of them is counted
+
+
+def room_for(most: int) -> Room:
+    """Room for so many connections, or for as many as there are descriptors: without one, none can even be refused."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, which has no such limit
+        return Room(most, 256, 2048)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most + _OTHER_FILES + 2 * 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    free = wanted - _OTHER_FILES if soft == resource.RLIM_INFINITY else soft - _OTHER_FILES
+    if free < _FEWEST:
+        allowed = f"at least {_FEWEST + _OTHER_FILES}"
+        raise ConfigError("the process may open too few files", got=soft, allowed=allowed, todo="Raise ulimit -n.")
+    spare = min(256, free // 8)
+    return Room(min(most, free - 2 * spare), spare, spare)
+
+
+@final
+class Crowd:
+    """All connections of a worker."""
+
+    def __init__(self, limits: Limits, room: Room, metrics: Metrics, stopping: Callable[[], bool]) -> None:
+        self.limits, self.stopping = limits, stopping
+        self.late = 0.0  # seconds that the event loop was late: what is ready waits so long for its turn
+        self._room, self._metrics = room, metrics
+        self._all: set[Connection] = set()
+        self._quiet: dict[Connection, float] = {}  # those without a request, and since when; the first is the earliest
+
+    def admit(self, connection: Connection) -> bool:
+        """Take one more, in place of a quiet one where there are enough; a few too many are let in to be refused."""
+        self._make_room(self._room.most - 1)
+        if len(self._all) >= self._room.most + self._room.spare and not self._end_quiet(0.0):
+            self.count("crowded")
+            return False
+        self._all.add(connection)
+        self._quiet[connection] = time.monotonic()
+        self._metrics.set(CONNECTIONS, len(self._all))
+        return True
+
+    def _make_room(self, most: int) -> None:
+        while len(self._all) > most and self._end_quiet(_QUIET):
+            pass
+
+    def _end_quiet(self, seconds: float) -> bool:
+        """End the connection that has been quiet longest, if it has been for so long."""
+        longest = next(iter(self._quiet), None)
+        if longest is None or time.monotonic() - self._quiet[longest] < seconds:
+            return False
+        self.leave(longest)
+        longest.hang_up("crowded")
+        return True
+
+    def leave(self, connection: Connection) -> None:
+        """It is closed."""
+        self._all.discard(connection)
+        self._quiet.pop(connection, None)
+        self._metrics.set(CONNECTIONS, len(self._all))
+
+    def note(self, connection: Connection, busy: bool) -> None:
+        """A request began or ended on it."""
+        if busy:
+            self._quiet.pop(connection, None)
+        elif connection in self._all:
+            self._quiet.setdefault(connection, time.monotonic())
+
+    def full(self) -> bool:
+        """Whether there are more than there should be, and none of them is quiet."""
+        self._make_room(self._room.most)
+        return len(self._all) > self._room.most
+
+    def count(self, reason: str) -> None:
+        """A connection that the server ended."""
+        self._metrics.add(ENDED, series=f'reason="{reason}"')
+
+    async def watch(self) -> None:
+        """See how late the event loop is, for ever."""
+        loop, before = asyncio.get_running_loop(), 0.0
+        while True:
+            due = loop.time() + _BEAT
+            await asyncio.sleep(_BEAT)
+            late = loop.time() - due
+            self.late, before = min(late, before), late  # once may be anything; twice is the load
+
+
+@final
+class Connection(H11Protocol):
+    """uvicorn's protocol with a limit to every silence."""
+
+    def __init__(
+        self,
+        crowd: Crowd,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._crowd = crowd
+        self._timer: asyncio.TimerHandle | None = None  # for the header
+        self._reading: asyncio.TimerHandle | None = None  # for the client to read its answer
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(_Lingering(transport, self.loop))  # type: ignore[arg-type]
+        if not self._crowd.admit(self):
+            transport.abort()
+        elif self._crowd.stopping():
+            self.shutdown()
+        else:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._crowd.leave(self)
+        self._cancel()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return  # nobody waits for what still comes
+        super().data_received(data)
+        self._note()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._note()
+
+    def shutdown(self) -> None:
+        """The server ends: a quiet connection may ask once more, a busy one closes after its answer (see `Record`)."""
+        if self._is_quiet():
+            self._cancel()
+            self._timer = self.loop.call_later(_LAST_REQUEST, self._close_if_quiet)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading = self.loop.call_later(self._crowd.limits.body_timeout, self.hang_up, "late")
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def hang_up(self, reason: str) -> None:
+        """End the connection with whatever is on its way."""
+        self._crowd.count(reason)
+        self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn's sentence; ours is another)
+        self._crowd.count("malformed")
+        self._refuse(400, DataError("this is not HTTP/1.1 as the server reads it", where="connection"))
+
+    def _is_quiet(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _note(self) -> None:
+        """After every event: who is quiet and has begun a request has to finish its header in time."""
+        quiet = self._is_quiet()
+        self._crowd.note(self, busy=not quiet)
+        if not quiet:
+            self._cancel()
+        elif self.timeout_keep_alive_task is None:  # uvicorn waits for the first byte, we for the rest
+            self._wait()
+
+    def _wait(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self._crowd.limits.header_timeout, self._late)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        self._crowd.count("late")
+        if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
+            allowed = f"{self._crowd.limits.header_timeout:g} s"
+            self._refuse(408, DataError("the header did not come in time", where="connection", allowed=allowed))
+        else:
+            self.transport.close()
+
+    def _close_if_quiet(self) -> None:
+        if self._is_quiet():
+            self.transport.close()
+
+    def _refuse(self, status: int, error: XclearnError) -> None:
+        """Answer what never became a request, and close."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()  # an answer is on its way: nothing can be said any more
+            return
+        body = json_bytes({"error": str(error)})
+        length = (b"content-length", str(len(body)).encode())
+        headers = [(b"content-type", b"application/json"), length, SAFE, CLOSE]
+        reason = http.HTTPStatus(status).phrase.encode()
+        for event in (h11.Response(status_code=status, headers=headers, reason=reason), h11.Data(body)):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+@final
+class _Lingering:
+    """A transport that closes its own side first, and the other a moment later."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop, self._closing = transport, loop, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._closing or self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        if not self._closing:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        if self.is_closing():
+            return
+        self._closing = True
+        self._transport.resume_reading()
+        self._transport.write_eof()
+        self._loop.call_later(_LINGER, self._transport.abort)
