@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 namespace xclearn {
 
@@ -59,9 +58,9 @@ float ReachedLabels::logit(size_t i) const {
 void TreeSearch::search(const LabelTrees& trees, const SparseRow& row, int64_t n_labels) {
     const auto n_trees = static_cast<int64_t>(trees.trees.size());
     reached_.start(n_labels, n_trees);
-    for (const LabelTree& tree : trees.trees) tree.levels.front().postings.fetch_ahead(row);
     for (int64_t number = 0; number < n_trees; ++number) {
         const LabelTree& tree = trees.trees[number];
+        for (const TreeLevel& level : tree.levels) level.postings.fetch_ahead(row, &level == &tree.levels.front());
         nodes_.assign(1, 0);
         scores_.assign(1, 0);
         for (size_t depth = 0; depth < tree.levels.size(); ++depth) {
@@ -89,18 +88,7 @@ void TreeSearch::score_children(const TreeLevel& level, const SparseRow& row) {
         cursors_.clear();
         level.postings.add(row, 0, level.postings.n_numbers(), cursors_, logits_.data());
     } else {
-        level.postings.fetch_ahead(row);
-        order_.resize(n);
-        std::iota(order_.begin(), order_.end(), 0);
-        std::sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return begins_[a] < begins_[b]; });
-        const auto in_order = [&](const std::vector<int64_t>& values, std::vector<int64_t>& out) {
-            out.clear();
-            for (const int64_t i : order_) out.push_back(values[i]);
-        };
-        in_order(begins_, begins_ascending_);
-        in_order(ends_, ends_ascending_);
-        in_order(offsets_, offsets_ascending_);
-        level.postings.add_ranges(row, begins_ascending_, ends_ascending_, offsets_ascending_, logits_.data());
+        level.postings.add_ranges(row, begins_, ends_, offsets_, logits_.data());
     }
     for (size_t i = 0; i < n; ++i)
         for (int64_t j = 0; j < ends_[i] - begins_[i]; ++j) logits_[offsets_[i] + j] += level.bias[begins_[i] + j];

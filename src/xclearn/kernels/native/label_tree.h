@@ -68,7 +68,6 @@ class TreeSearch {
     std::vector<int64_t> nodes_;   // parents of what is being scored, best first
     std::vector<double> scores_;   // of them
     std::vector<int64_t> begins_, ends_, offsets_;  // their children, and where the children's logits start
-    std::vector<int64_t> order_, begins_ascending_, ends_ascending_, offsets_ascending_;
     std::vector<double> logits_;
     std::vector<int64_t> cursors_;
 };

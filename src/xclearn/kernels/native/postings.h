@@ -41,13 +41,13 @@ class Postings {
     int64_t n_features() const { return n_features_; }
     int64_t n_numbers() const { return n_numbers_; }
 
-    // The first entries of a row's features are fetched.
-    void fetch_ahead(const SparseRow& row) const;
+    // The first numbers of a row's features are fetched, and their weights.
+    void fetch_ahead(const SparseRow& row, bool weights = true) const;
     // Adds value · weight to the sums of the numbers in [begin, end), for every feature of the row. `cursors` has a place
     // for each feature of the row: nothing at first, and it is passed on to the next range.
     template <class Sum>
     void add(const SparseRow& row, int64_t begin, int64_t end, std::vector<int64_t>& cursors, Sum* sums) const;
-    // The same for some ranges of numbers at once, which ascend; the sums of range i start at sums + offsets[i].
+    // The same for some ranges of numbers at once; the sums of range i start at sums + offsets[i].
     void add_ranges(const SparseRow& row, const std::vector<int64_t>& begins, const std::vector<int64_t>& ends,
                     const std::vector<int64_t>& offsets, double* sums) const;
 
