@@ -1,17 +1,11 @@
-# setup · demo · test · test-slow · lint · golden · count · chaos · bench · bench-serve · docs. Every target sets up what it
-# setup · demo · test · test-slow · fuzz · lint · golden · count · bench · bench-serve · docs. Every target sets up what it
-# needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
-# setup · demo · test · test-slow · fuzz-readers · lint · golden · count · bench · bench-serve · docs. Every target sets
-# up what it needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
+# Every target sets up what it needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
 
 BASE ?= main
 
-.PHONY: setup demo test test-slow lint golden count chaos bench bench-serve docs
-.PHONY: setup demo test test-slow fuzz lint golden count bench bench-serve docs
-.PHONY: setup demo test test-slow fuzz-readers lint golden count bench bench-serve docs
+.PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs
 
 setup: .venv/setup.stamp
 

@@ -35,7 +35,7 @@ from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
 from xclearn.inference.sparse import SparseFeatures
 from xclearn.inference.tensors import StringTable
-from xclearn.text import WordPiece, Words
+from xclearn.text import Subwords, WordPiece, Words
 from xclearn.text.vectorisers import DenseVectoriser, SparseVectoriser, WordVectoriser
 from xclearn.text.weighting import Weighting
 
@@ -54,6 +54,7 @@ VOCABULARIES = {
     "pairs": Words(longest=2).learn(CORPUS),
     "runs": Words(longest=3, sublinear=False).learn(CORPUS),
     "cut runs": Words(longest=4, max_features=60).learn(CORPUS),
+    "subwords": Subwords(table_size=256).learn(CORPUS),
 }
 WORDS = st.sampled_from([word for text in CORPUS for word in text.split()])
 CASED = WORDS | WORDS.map(str.upper) | WORDS.map(str.title)

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import time
+import zlib
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from xclearn.errors import DataError, ModelError
-from xclearn.text import Sequences, WordPiece, Words, vectoriser_from_state
+from xclearn.text import Sequences, Subwords, WordPiece, Words, vectoriser_from_state
 from xclearn.text.vectorisers import (
     VECTORISERS,
     DenseVectoriser,
@@ -34,6 +35,8 @@ BAGS = [
     Words(sublinear=False, normalise=False).learn(CORPUS),
     WordPiece().learn(CORPUS),
     Words(longest=3).learn(CORPUS),
+    Subwords(table_size=64).learn(CORPUS),
+    Subwords(longest=2, shortest_part=1, longest_part=6, part_weight=2.0, sublinear=False).learn(CORPUS),
 ]
 SEQUENCES = [Sequences(max_length=4).learn(CORPUS), Sequences(unit="words", max_length=4).learn(CORPUS)]
 FEATURES = [SparseVectoriser(3), DenseVectoriser(3)]
@@ -227,7 +230,7 @@ def test_a_foreign_state_is_refused_by_name(kind, changes, says):
 
 
 def test_a_state_that_is_no_mapping_is_refused():
-    assert len(VECTORISERS) == 6
+    assert len(VECTORISERS) == 7
     for kind in VECTORISERS:
         with pytest.raises(ModelError, match="other fields"):
             vectoriser_from_state(kind, ["tokens"])
@@ -247,3 +250,40 @@ def test_report_the_time_of_one_text_and_of_a_batch():
         one = time.perf_counter() - start
         assert sum(ids.size for ids, _ in rows) == matrix[:1000].nnz
         print(f"{vectoriser.kind}: one text {one * 1e3:.0f} µs, in a batch {batch / len(texts) * 1e6:.1f} µs")
+
+
+def test_subwords_by_hand():
+    """`ab` is one word, and the parts `<ab`, `ab>` and `<ab>`; either kind is of length one, parts then of half."""
+    vectoriser = Subwords(min_count=1, table_size=1 << 16, part_weight=0.5, sublinear=False).learn(["ab", "ab", "cd"])
+    ids, weights = vectoriser.transform_one("AB")
+    n_words = 2
+    parts = sorted(zlib.crc32(part) % (1 << 16) for part in (b"<ab", b"ab>", b"<ab>"))
+    assert vectoriser.tokens(ids[:1]) == ["ab"]
+    assert (ids[1:] - n_words).tolist() == parts
+    np.testing.assert_allclose(weights, np.array([1, *[0.5 / math.sqrt(3)] * 3]) / math.sqrt(1.25), rtol=1e-6)
+
+
+def test_a_word_nobody_knows_is_near_to_one_it_is_made_like():
+    vectoriser = Subwords(min_count=1).learn(["photograph", "geology", "bakery"])
+    known, unknown = (vectoriser.transform([text]) for text in ("photograph", "photographs"))
+    other = vectoriser.transform(["bakery"])
+    assert (known @ unknown.T).toarray()[0, 0] > 0.3
+    assert (other @ unknown.T).toarray()[0, 0] < 0.1
+
+
+def test_an_endless_word_has_no_parts():
+    vectoriser = Subwords(min_count=1).learn(["stone"])
+    assert vectoriser.transform_one("x" * 1_000_000)[0].size == 0
+
+
+def test_damaged_subwords_are_refused():
+    state = Subwords(min_count=1, table_size=32).learn(["stone water"]).to_state()
+    for change, said in (
+        ({"table_size": 33}, "idf does not fit"),
+        ({"table_size": 0}, "table_size is out of range"),
+        ({"part_weight": -1.0}, "out of range"),
+        ({"longest_part": 2}, "out of range"),
+        ({"tokens": ["stone", "stone"]}, "vocabulary is damaged"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            vectoriser_from_state("subwords.v1", state | change)

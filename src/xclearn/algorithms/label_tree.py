@@ -38,7 +38,7 @@ from xclearn.parts.linear import (
     tree_levels,
     usual_text_weight,
 )
-from xclearn.text import WordPiece, Words
+from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
@@ -56,7 +56,7 @@ class LabelTree(Algorithm):
 
     name: ClassVar[str] = "label_tree"
 
-    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
+    vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     n_trees: Count = 3  # trees over different clusters; their probabilities are averaged
     branching: Annotated[int, Range(2)] = 2048  # children of a node, rounded down to a power of two
     max_leaf: Count = 100  # labels of a cluster at most

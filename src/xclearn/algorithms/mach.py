@@ -30,7 +30,7 @@ from xclearn.parts.label_clusters import cluster_relevance, membership
 from xclearn.parts.losses import blocks
 from xclearn.parts.row_training import Negatives, RowTask, row_classifier
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
-from xclearn.text import WordPiece, Words
+from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
@@ -52,7 +52,7 @@ class Mach(Algorithm):
 
     name: ClassVar[str] = "mach"
 
-    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
+    vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     encoder: Multilayer = field(default_factory=Multilayer)  # layers of each network
     embedding_dim: Count | None = None  # width of all layers
     n_repetitions: Count | None = None  # hashings, and networks

@@ -43,7 +43,7 @@ from xclearn.parts.losses import MEASURE_EVERY
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_training import ROW_UPDATES, row_classifier, step_bytes
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows, reads_tokens
-from xclearn.text import Pretrained, Sequences, WordPiece, Words
+from xclearn.text import Pretrained, Sequences, Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
@@ -59,7 +59,9 @@ class OneVsAll(Algorithm):
 
     name: ClassVar[str] = "one_vs_all"
 
-    vectoriser: Words | WordPiece | Sequences | Pretrained = field(default_factory=Words)  # how texts become tokens
+    vectoriser: Words | WordPiece | Subwords | Sequences | Pretrained = field(
+        default_factory=Words
+    )  # how texts become tokens
     encoder: Bag | Multilayer | Convolution | Transformer | None = None  # auto: what fits the vectoriser
     embedding_dim: Count | None = None  # length of document and label vectors; a transformer has its own
     dropout: Share = 0.3  # of the encoder, where that is left at auto

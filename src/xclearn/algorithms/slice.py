@@ -26,7 +26,7 @@ from xclearn.parts.frozen import solved
 from xclearn.parts.linear import Solver
 from xclearn.parts.surrogates import word_vectors
 from xclearn.search.nearest import Method
-from xclearn.text import WordPiece, Words
+from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.label_lists import LabelSearch
 from xclearn.training.plan import Plan, StageCost
@@ -46,7 +46,7 @@ class Slice(Algorithm):
 
     name: ClassVar[str] = "slice"
 
-    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
+    vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Count | None = None  # length of the vectors of texts
     shortlist_size: Count = 300  # labels on a document's list, and scored when predicting
     search: Method | None = None  # exact, or an index of faiss

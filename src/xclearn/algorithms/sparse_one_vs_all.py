@@ -32,7 +32,7 @@ from xclearn.parts.linear import (
     require_label_text,
     usual_text_weight,
 )
-from xclearn.text import WordPiece, Words
+from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
@@ -51,7 +51,7 @@ class SparseOneVsAll(Algorithm):
 
     name: ClassVar[str] = "sparse_one_vs_all"
 
-    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
+    vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     loss: Loss = "squared_hinge"  # of every classifier
     cost: Rate = 1.0  # of the loss against short weights
     epochs: Count = 20  # passes of the solver over its examples at most

@@ -43,6 +43,7 @@ from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
 from xclearn.inference.sparse import SparseFeatures
 from xclearn.inference.tensors import StringTable
 from xclearn.text.documents import TEXTS, require
+from xclearn.text.subwords import SubwordVectoriser
 from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser
 
 _ENCODERS, _LAYERS = (Bag, Features, SparseFeatures), (Relu, Residual, GatedBlock, Unit)
@@ -89,6 +90,8 @@ class NativePredictor:
 
     def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """To the bit what the vectoriser's `transform_one` gives."""
+        if not isinstance(self.vectoriser, TfidfVectoriser):
+            return self.vectoriser.transform_one(text)
         ids, weights = self._core.bag(text)
         return np.array(ids, dtype=np.int32), np.array(weights, dtype=np.float32)
 
@@ -207,7 +210,7 @@ def _is_known(servable: Servable) -> bool:
         (isinstance(servable.fusion, Sigmoid | Product) or (isinstance(servable.fusion, Mix) and similar))
         and [type(step) for step in servable.steps] in _STEPS
         and all(_is_known_ranker(step.ranker, servable) for step in servable.steps if isinstance(step, ReRanking))
-        and isinstance(servable.vectoriser, TfidfVectoriser | SparseVectoriser)
+        and isinstance(servable.vectoriser, TfidfVectoriser | SubwordVectoriser | SparseVectoriser)
         and isinstance(servable.candidates, _CANDIDATES)
         and all(isinstance(encoder, _ENCODERS) for encoder in servable.encoders.values())
         and all(isinstance(layer, _LAYERS) for layer in layers)

@@ -14,6 +14,7 @@ from xclearn.inference.components import AllLabels, Scorer
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import LabelTrees, SparseClassifier, SparseFeatures, TextMix, TreeLevel
 from xclearn.text import Vectoriser
+from xclearn.text.subwords import SubwordVectoriser
 from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser, WordPieceVectoriser
 from xclearn.text.weighting import _DAMPED
 
@@ -31,7 +32,7 @@ def is_known_sparse(servable: Servable) -> bool:
         and (isinstance(first, SparseClassifier) or fusion.loss == "log")
         and (not texts or fusion.text_weight >= 0)
         and isinstance(servable.candidates, AllLabels)
-        and isinstance(servable.vectoriser, TfidfVectoriser | SparseVectoriser)
+        and isinstance(servable.vectoriser, TfidfVectoriser | SubwordVectoriser | SparseVectoriser)
         and all(isinstance(scorer, SparseClassifier) for scorer in texts)
         and all(isinstance(encoder, SparseFeatures) for encoder in servable.encoders.values())
         and not _wastes_memory(servable)

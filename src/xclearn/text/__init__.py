@@ -2,6 +2,7 @@
 
 from xclearn.text.pretrained import Pretrained, PretrainedVectoriser
 from xclearn.text.settings import Sequences, TextSettings, WordPiece, Words, vectoriser_for
+from xclearn.text.subwords import Subwords, SubwordVectoriser
 from xclearn.text.vectorisers import SequenceVectoriser, Vectoriser, same_vectoriser, vectoriser_from_state
 
 __all__ = [
@@ -9,6 +10,8 @@ __all__ = [
     "PretrainedVectoriser",
     "SequenceVectoriser",
     "Sequences",
+    "SubwordVectoriser",
+    "Subwords",
     "TextSettings",
     "Vectoriser",
     "WordPiece",

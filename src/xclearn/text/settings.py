@@ -58,7 +58,7 @@ class Words(TextSettings):
     normalise: bool = True  # scale each text's weights to Euclidean length one
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
-        texts = _training_texts(self, documents, label_texts)
+        texts = training_texts(self, documents, label_texts)
         counts = _texts_with_word(texts)
         min_count = self.min_count or _usual_min_count(texts)
         tokens = _most_common(counts, min_count, self.max_features)
@@ -79,7 +79,7 @@ class WordPiece(TextSettings):
     normalise: bool = True  # scale each text's weights to Euclidean length one
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
-        texts = _training_texts(self, documents, label_texts)
+        texts = training_texts(self, documents, label_texts)
         tokens = _learn_pieces(texts, self.vocabulary_size)
         present = token_counts(WordPieceTokeniser(tokens), texts).indices
         idf = inverse_document_frequency(np.bincount(present, minlength=len(tokens)), len(texts))
@@ -96,7 +96,7 @@ class Sequences(TextSettings):
     max_length: Annotated[int, Range(1, LONGEST_TEXT)] = 32  # tokens kept of a text; 32 holds nearly every title whole
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
-        texts = _training_texts(self, documents, label_texts)
+        texts = training_texts(self, documents, label_texts)
         if self.unit == "words":
             tokens = _most_common(_texts_with_word(texts), _usual_min_count(texts), self.vocabulary_size)
         else:
@@ -118,7 +118,8 @@ def vectoriser_for(documents: Documents, settings: TextSettings, label_texts: Do
     return SparseVectoriser(width) if kind == SPARSE else DenseVectoriser(width)
 
 
-def _training_texts(settings: TextSettings, documents: Documents, label_texts: Documents | None) -> list[str]:
+def training_texts(settings: TextSettings, documents: Documents, label_texts: Documents | None) -> list[str]:
+    """Documents, then label texts; settings and both are checked."""
     check(settings, where=kind_of(type(settings)))
     labels = [] if label_texts is None else require(label_texts, TEXTS, where="label texts")
     return [*require(documents, TEXTS), *labels]

@@ -41,7 +41,7 @@ from xclearn.parts.surrogates import Surrogate, bags_of, surrogate_targets, usua
 from xclearn.parts.transfer import Transfer, TransferBlock, TransferEncoder
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import ListSource
-from xclearn.text import Pretrained, Sequences, WordPiece, Words
+from xclearn.text import Pretrained, Sequences, Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.label_lists import LabelSearch
 from xclearn.training.plan import Plan, StageCost, of_members
@@ -65,7 +65,9 @@ class Astec(Algorithm):
 
     name: ClassVar[str] = "astec"
 
-    vectoriser: Words | WordPiece | Sequences | Pretrained = field(default_factory=Words)  # how texts become tokens
+    vectoriser: Words | WordPiece | Subwords | Sequences | Pretrained = field(
+        default_factory=Words
+    )  # how texts become tokens
     encoder: EncoderSettings | None = None  # auto: what reads the vectoriser's tokens
     embedding_dim: Count | None = None  # length of document and label vectors
     dropout: Share | None = None  # after the ReLU of residual blocks

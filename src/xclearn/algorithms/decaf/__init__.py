@@ -33,7 +33,7 @@ from xclearn.parts.text_network import OutputTexts, TextNetwork, first_refinemen
 from xclearn.parts.text_training import Clusters, Shortlister, TextTask, make_clusters
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import ListSource
-from xclearn.text import WordPiece, Words
+from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.label_lists import LabelLists, label_lists
 from xclearn.training.plan import Plan
@@ -51,7 +51,7 @@ class Decaf(Algorithm):
 
     name: ClassVar[str] = "decaf"
 
-    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
+    vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Count | None = None  # length of all vectors
     batch_size: Count | None = None  # documents per step
     surrogate_epochs: Number | None = None  # Module I: label text only

@@ -29,7 +29,7 @@ from xclearn.config import Size as Number
 from xclearn.inference.components import AllLabels, Classifier, Sigmoid
 from xclearn.inference.servable import Servable
 from xclearn.parts.rows import SparseRows
-from xclearn.text import WordPiece, Words
+from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size
@@ -44,7 +44,7 @@ class DualEncoder(Algorithm):
 
     name: ClassVar[str] = "dual_encoder"
 
-    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
+    vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Count | None = None  # length of document and label vectors
     word_vectors: str | None = None  # file that the token table starts from; auto: random
     batch_size: Count | None = None  # documents per step

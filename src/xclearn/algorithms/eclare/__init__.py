@@ -35,7 +35,7 @@ from xclearn.parts.game import DEPTH
 from xclearn.parts.label_clusters import cluster_apart, cluster_texts, label_vectors, padded_rows, smoothed
 from xclearn.parts.text_network import Convolution, OutputTexts, TextNetwork, first_refinement, texts_over_graph
 from xclearn.parts.text_training import Clusters, Shortlister, TextTask, graph_negatives, make_clusters
-from xclearn.text import WordPiece, Words
+from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.plan import Plan, available_memory
 from xclearn.training.prepare import Prepared, Size
@@ -55,7 +55,7 @@ class Eclare(Algorithm):
 
     name: ClassVar[str] = "eclare"
 
-    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
+    vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Count | None = None  # length of all vectors
     batch_size: Count | None = None  # documents per step
     trial_epochs: Count | None = None  # Module I with and without graph, on a part of train

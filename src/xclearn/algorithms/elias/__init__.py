@@ -51,7 +51,7 @@ from xclearn.parts.label_clusters import cluster_rows, membership, padded_rows
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_training import Negatives, row_classifier
 from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
-from xclearn.text import Pretrained, Sequences, WordPiece, Words
+from xclearn.text import Pretrained, Sequences, Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.plan import Plan, of_members
 from xclearn.training.prepare import Prepared, Size
@@ -68,7 +68,9 @@ class Elias(Algorithm):
 
     name: ClassVar[str] = "elias"
 
-    vectoriser: Words | WordPiece | Sequences | Pretrained = field(default_factory=Words)  # how texts become tokens
+    vectoriser: Words | WordPiece | Subwords | Sequences | Pretrained = field(
+        default_factory=Words
+    )  # how texts become tokens
     encoder: EncoderSettings | None = None  # auto: what fits the vectoriser
     embedding_dim: Count | None = None  # length of document and label vectors; a transformer has its own
     batch_size: Count | None = None  # documents per step

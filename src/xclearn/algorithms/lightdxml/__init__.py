@@ -41,7 +41,7 @@ from xclearn.parts.rows import SparseRows, feature_rows
 from xclearn.parts.transfer import TransferBlock, TransferEncoder
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import Centres
-from xclearn.text import WordPiece, Words
+from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, number
 from xclearn.training.label_lists import LabelSearch
 from xclearn.training.plan import Plan, StageCost
@@ -62,7 +62,7 @@ class Lightdxml(Algorithm):
 
     name: ClassVar[str] = "lightdxml"
 
-    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens
+    vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Count | None = None  # length of document and label vectors
     word_vectors: str | None = None  # file of token vectors to start from; auto: random ones
     dropout: Share | None = None  # after each ReLU

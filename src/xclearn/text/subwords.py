@@ -1,0 +1,176 @@
+"""TF-IDF over whole words and, beside them, over runs of characters inside words, hashed into a table of fixed size.
+
+A word that no text of train has still says something by its parts: names of packages, compounds, misspellings. Knows
+nothing about labels, models or files.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Self, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from xclearn.config import Count, Range, Weight
+from xclearn.errors import ModelError
+from xclearn.text.documents import TEXTS, Documents, check_texts, require
+from xclearn.text.settings import TextSettings, Words, training_texts
+from xclearn.text.tokenisers import LONGEST_WORD, WordTokeniser, words
+from xclearn.text.vectorisers import (
+    MOST_FEATURES,
+    SPARSE_ROWS,
+    VECTORISERS,
+    State,
+    Vectoriser,
+    _check_count,
+    _check_tokens,
+    _fields,
+)
+from xclearn.text.weighting import Weighting, inverse_document_frequency, rows_of, unit_rows
+
+_REMEMBERED = 1 << 16  # words whose parts are looked up instead of hashed again
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Subwords(TextSettings):
+    """TF-IDF over whole words, and over runs of characters inside them, hashed."""
+
+    longest: Count = 1  # words of a token at most: 2 also counts pairs of neighbouring words
+    max_features: Count | None = None  # words kept, those in most texts first; auto: all
+    min_count: Count | None = None  # a word must stand in this many texts; auto: 2, below 1,000 texts 1
+    sublinear: bool = True  # weigh a token by 1 + ln(count) instead of its count
+    shortest_part: Count = 3  # characters of a part at least; a word's two ends count as characters
+    longest_part: Count = 4  # and at most
+    table_size: Annotated[int, Range(16)] = 1 << 16  # features that parts are hashed into
+    part_weight: Weight = 0.7  # length of the parts' weights beside the words'
+
+    def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
+        texts = training_texts(self, documents, label_texts)
+        kept = Words(longest=self.longest, max_features=self.max_features, min_count=self.min_count)
+        vocabulary = kept.learn(texts).to_state()["tokens"]
+        assert isinstance(vocabulary, list)
+        parts = Parts(self.shortest_part, max(self.shortest_part, self.longest_part), self.table_size)
+        n_features = len(vocabulary) + self.table_size
+        fresh = SubwordVectoriser(vocabulary, parts, np.ones(n_features), self.sublinear, float(self.part_weight))
+        present = np.bincount(fresh.counts(texts).indices, minlength=n_features)
+        idf = inverse_document_frequency(present, len(texts))
+        return SubwordVectoriser(vocabulary, parts, idf, self.sublinear, float(self.part_weight))
+
+
+@final
+class Parts:
+    """Which features (below `size`) the runs of `shortest` to `longest` characters of a word are hashed into."""
+
+    def __init__(self, shortest: int, longest: int, size: int) -> None:
+        self.shortest, self.longest, self.size = shortest, longest, size
+        self.of = lru_cache(_REMEMBERED)(self._of)
+
+    def _of(self, word: str) -> array[int]:
+        """Of one word, in order; none of an endless one."""
+        if len(word) > LONGEST_WORD:
+            return array("i")
+        marked = f"<{word}>"
+        runs = (
+            marked[start : start + length]
+            for length in range(self.shortest, self.longest + 1)
+            for start in range(max(1, len(marked) - length + 1))
+        )
+        return array("i", [zlib.crc32(run.encode("utf-8", "surrogatepass")) % self.size for run in runs])
+
+
+@final
+class SubwordVectoriser(Vectoriser):
+    """Bags of whole words and of hashed parts; the features of parts stand after those of words."""
+
+    kind = "subwords.v1"
+    reads, gives = TEXTS, SPARSE_ROWS
+
+    def __init__(
+        self, vocabulary: list[str], parts: Parts, idf: np.ndarray, sublinear: bool, part_weight: float
+    ) -> None:
+        self._words, self._parts = WordTokeniser(vocabulary), parts
+        self._weighting, self._part_weight = Weighting(idf, sublinear, False), part_weight
+
+    @property
+    def n_features(self) -> int:
+        return self._n_words + self._parts.size
+
+    @property
+    def _n_words(self) -> int:
+        return len(self._words.tokens)
+
+    def transform(self, documents: Documents) -> sp.csr_matrix:
+        bags = self.counts(require(documents, TEXTS))
+        weights = self._weigh(bags.indices, bags.data, rows_of(bags.indptr))
+        return sp.csr_matrix((weights, bags.indices, bags.indptr), shape=bags.shape)
+
+    def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        check_texts([text])
+        ids, counts = np.unique(np.asarray(self._encode(text), dtype=np.int32), return_counts=True)
+        return ids, self._weigh(ids, counts.astype(np.int32), np.zeros(ids.size, dtype=np.int64))
+
+    def counts(self, texts: Sequence[str]) -> sp.csr_matrix:
+        """How often each word and part stands in each text (n, V), ids ascending and unique in a row."""
+        ids, ends = array("i"), array("q", [0])
+        for text in texts:
+            ids.extend(self._encode(text))
+            ends.append(len(ids))
+        ones = np.ones(len(ids), dtype=np.int32)
+        found = sp.csr_matrix((ones, np.asarray(ids), np.asarray(ends)), shape=(len(texts), self.n_features))
+        found.sum_duplicates()
+        return found
+
+    def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+        """A part has no text of its own: several share a number."""
+        known, n_words = self._words.tokens, self._n_words
+        return [known[i] if i < n_words else f"part {i - n_words}" for i in ids]
+
+    def to_state(self) -> State:
+        return {
+            "tokens": self._words.tokens,
+            "idf": self._weighting.idf,
+            "sublinear": self._weighting.sublinear,
+            "shortest_part": self._parts.shortest,
+            "longest_part": self._parts.longest,
+            "table_size": self._parts.size,
+            "part_weight": self._part_weight,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, object]) -> Self:
+        kinds = {"tokens": list, "idf": np.ndarray, "sublinear": bool, "part_weight": float}
+        counted = ("shortest_part", "longest_part", "table_size")
+        fields = _fields(cls.kind, state, **kinds, **dict.fromkeys(counted, int))
+        tokens, idf, sublinear, weight, shortest, longest, size = fields
+        limits = (LONGEST_WORD, LONGEST_WORD, MOST_FEATURES)
+        for name, value, most in zip(counted, (shortest, longest, size), limits, strict=True):
+            _check_count(cls.kind, name, value, most)
+        if idf.dtype != np.float64 or idf.shape != (len(tokens) + size,) or not ((idf > 0) & (idf < 100)).all():
+            allowed = f"({len(tokens) + size},) float64, above 0 and below 100"
+            raise ModelError("idf does not fit the tokens", where=cls.kind, got=idf, allowed=allowed)
+        if not 0 <= weight < np.inf or not shortest <= longest <= LONGEST_WORD:
+            got, allowed = (weight, shortest, longest), f"a weight, and up to {LONGEST_WORD} characters"
+            raise ModelError("parts of words are out of range", where=cls.kind, got=got, allowed=allowed)
+        _check_tokens(cls.kind, tokens)
+        return cls(tokens, Parts(shortest, longest, size), idf, sublinear, weight)
+
+    def _encode(self, text: str) -> list[int]:
+        ids, n_words = self._words.encode_one(text), self._n_words
+        for word in words(text):
+            ids += [n_words + part for part in self._parts.of(word)]
+        return ids
+
+    def _weigh(self, ids: np.ndarray, counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Words and parts of a row each at length one, parts then `part_weight` long, and the whole at length one."""
+        part = ids >= self._n_words
+        weights = unit_rows(self._weighting.weigh(ids, counts, rows).astype(np.float64), 2 * rows + part)
+        return unit_rows(np.where(part, self._part_weight, 1.0) * weights, rows).astype(np.float32)
+
+
+VECTORISERS[SubwordVectoriser.kind] = SubwordVectoriser
