@@ -128,7 +128,11 @@ class Trials:
         tensors = self.work / MODEL / "tensors.safetensors"
         wrong = [] if tensors.exists() and tensors.read_bytes() == self.whole else ["other bits than undisturbed"]
         left = {path.name for path in self.work.iterdir()} - {MODEL, SAID, "lost+found"}
-        inside = {path.name for path in (self.work / MODEL).glob("*")} - {"model.json", "tensors.safetensors", "README.md"}
+        inside = {path.name for path in (self.work / MODEL).glob("*")} - {
+            "model.json",
+            "tensors.safetensors",
+            "README.md",
+        }
         if left or inside != ({NOTES} if self.flow.overwrite else set()):
             wrong.append(f"left behind: {sorted(left | inside)}")
         return wrong

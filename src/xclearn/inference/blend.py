@@ -336,5 +336,3 @@ def _best_votes(keys: np.ndarray, share: np.ndarray, n: int, n_labels: int, k: i
 def _cosines(rows: sp.csr_matrix, labels: sp.csr_matrix, row: np.ndarray, label: np.ndarray) -> np.ndarray:
     """The product of each pair's two rows."""
     return np.asarray(rows[row].multiply(labels[label]).sum(axis=1)).ravel()
-
-

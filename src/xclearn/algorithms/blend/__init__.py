@@ -138,7 +138,7 @@ class Blend(Algorithm):
                 prepared[reading] = prepare(data, algorithm.vectoriser, None, run.seed)
             own = prepared[reading]
             if held is None:  # there is nothing to stop by
-                algorithm = replace(algorithm, stopping=None)
+                algorithm = replace(algorithm, stopping=None)  # type: ignore[type-var]
             elif algorithm.stopping is not None:
                 own = replace(own, held_out=held, held_out_features=own.vectoriser.transform(held.documents))
             member = Member(f"{part}-{name.replace(' ', '')}", algorithm, own, run)
