@@ -41,7 +41,16 @@ TOPICS = {
 }
 LIBC = ctypes.CDLL(None)  # loaded here: a forked child should not load anything
 QUICK = ("-a", "one_vs_all", "--set", "epochs=2", "--set", "embedding_dim=16")
-SLOW = ("-a", "one_vs_all", "--set", "epochs=6", "--set", "batch_size=1", "--set", "embedding_dim=16")  # time enough to interrupt it
+SLOW = (
+    "-a",
+    "one_vs_all",
+    "--set",
+    "epochs=6",
+    "--set",
+    "batch_size=1",
+    "--set",
+    "embedding_dim=16",
+)  # time enough to interrupt it
 
 
 class Result(NamedTuple):
@@ -303,7 +312,9 @@ def test_the_demo_from_nothing_to_predictions(tmp_path: Path) -> None:
         result = run("demo", *(f"--set={name}" for name in SHORT_DEMO), cwd=tmp_path)
         assert result.code == 0
         assert "label popularity" in result.out
-        assert len([line for line in result.out.splitlines() if line[4:9].replace(".", "").isdigit()]) == 30  # ten of three
+        assert (
+            len([line for line in result.out.splitlines() if line[4:9].replace(".", "").isdigit()]) == 30
+        )  # ten of three
         assert "xc predict demo-model" in result.out
         assert [path.name for path in tmp_path.iterdir()] == ["demo-model"]
     assert run("predict", tmp_path / "demo-model", stdin=b"a small wild cat\n").code == 0
@@ -342,7 +353,18 @@ def test_a_failed_run_is_in_the_way_until_it_is_told_to_be_replaced(
 ) -> None:
     failed = run("train", data, "-o", tmp_path / "model", *QUICK, preexec_fn=limit_files(4096))
     assert_refused(failed, "writing failed")
-    command = ("train", data, "-o", tmp_path / "model", "-a", "one_vs_all", "--set", "epochs=1", "--set", "embedding_dim=8")
+    command = (
+        "train",
+        data,
+        "-o",
+        tmp_path / "model",
+        "-a",
+        "one_vs_all",
+        "--set",
+        "epochs=1",
+        "--set",
+        "embedding_dim=8",
+    )
     assert_refused(xc(*command), "a checkpoint of an earlier run is in the way", "--resume", "--overwrite")
     assert xc(*command, "--overwrite").code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
