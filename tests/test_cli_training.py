@@ -26,11 +26,16 @@ def test_the_checkpoint_of_the_working_directory_lies_beside_it(
 
 def test_the_command_line_is_stronger_than_the_config_file(tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
-    config.write_text('data = "theirs"\n[settings]\nepochs = 3\ndropout = 0.1\n')
+    config.write_text('algorithm = "one_vs_all"\ndata = "theirs"\n[settings]\nepochs = 3\ndropout = 0.1\n')
     source, algorithm = read_request(Request("mine", "", Path("m"), ("epochs=4",), config))
     assert (source, algorithm.epochs, algorithm.dropout) == ("mine", 4, 0.1)  # type: ignore[attr-defined]
     source, algorithm = read_request(Request("", "", Path("m"), (), config))
     assert (source, algorithm.epochs, algorithm.name) == ("theirs", 3, "one_vs_all")  # type: ignore[attr-defined]
+
+
+def test_the_default_algorithm_is_the_blend() -> None:
+    _, algorithm = read_request(Request("mine", "", Path("m")))
+    assert algorithm.name == "blend"
 
 
 def test_a_free_folder_is_one_that_is_absent_or_empty(tmp_path: Path) -> None:

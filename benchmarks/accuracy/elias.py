@@ -33,6 +33,7 @@ from benchmarks.record import record
 from xclearn import algorithms, config
 from xclearn.data import Dataset, load_dataset
 from xclearn.inference import evaluate
+from xclearn.inference.blend import Blend
 from xclearn.inference.evaluation import label_counts
 from xclearn.inference.folder import Model
 from xclearn.inference.re_ranking import ReRanking
@@ -139,7 +140,9 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> It
     for said, ranking, calibration in after:
         forget_peak()
         started = time.perf_counter()
-        servable = re_ranked(algorithm.model.servable, prepared, run, ranking, calibration)
+        trained_servable = algorithm.model.servable
+        assert not isinstance(trained_servable, Blend)
+        servable = re_ranked(trained_servable, prepared, run, ranking, calibration)
         model = Trained(dataclasses.replace(algorithm.model, servable=servable))
         times = {"train_s": round(trained + time.perf_counter() - started, 1), "peak_mib": max(peak, peak_mib())}
         times["epoch_s"] = round(sum(epochs) / max(1, len(epochs)), 2)
@@ -189,6 +192,7 @@ def _weights(algorithm: Trained) -> list[str]:
 
 def _members(algorithm: Trained) -> Sequence[Servable]:
     servable = algorithm.model.servable
+    assert not isinstance(servable, Blend)
     return servable.members if isinstance(servable, Ensemble) else [servable]
 
 

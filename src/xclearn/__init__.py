@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from xclearn._version import __version__
 
 if TYPE_CHECKING:
+    from xclearn.algorithms.blend import Blend
     from xclearn.algorithms.decaf import Decaf
     from xclearn.algorithms.one_vs_all import OneVsAll
     from xclearn.data import Dataset, load_dataset
     from xclearn.inference import evaluate, load
 
-__all__ = ["Dataset", "Decaf", "OneVsAll", "__version__", "algorithms", "evaluate", "load", "load_dataset"]
+__all__ = ["Blend", "Dataset", "Decaf", "OneVsAll", "__version__", "algorithms", "evaluate", "load", "load_dataset"]
 
 _HOMES = {
     "Dataset": "xclearn.data",

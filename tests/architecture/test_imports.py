@@ -21,7 +21,7 @@ FLOW = [
 ]
 TIER = {name: tier for tier, names in enumerate(FLOW) for name in names}
 USERS_OF_EXTRAS = {"integrations", "serving"}
-CORE = {"torch", "numpy", "scipy", "sklearn", "safetensors", "tokenizers", "pyarrow", "typer", "rich"}
+CORE = {"torch", "numpy", "scipy", "sklearn", "threadpoolctl", "safetensors", "tokenizers", "pyarrow", "typer", "rich"}
 # starlette and pydantic come with fastapi, h11 with uvicorn
 SERVE = {"fastapi", "uvicorn", "starlette", "pydantic", "h11"}
 EXTRAS = SERVE | {"faiss", "transformers", "ray", "matplotlib", "optuna", "tensorboard", "mlflow"}

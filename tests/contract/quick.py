@@ -9,5 +9,6 @@ TEXTS_ONLY = ("xml_cnn",)  # read words in their order, which features do not ha
 
 def epochs_everywhere(name: str, epochs: int) -> dict[str, int]:
     """Settings that train every stage of an algorithm for so many epochs."""
-    fields = dataclasses.fields(algorithms.find(name))
-    return {field.name: epochs for field in fields if field.name.endswith("epochs")}
+    names = [field.name for field in dataclasses.fields(algorithms.find(name))]
+    fewer = {"folds": 2} if "folds" in names else {}  # a round of training for each
+    return {field: epochs for field in names if field.endswith("epochs")} | fewer

@@ -40,8 +40,17 @@ TOPICS = {
     "horse": "ride saddle trot gallop hoof",
 }
 LIBC = ctypes.CDLL(None)  # loaded here: a forked child should not load anything
-QUICK = ("--set", "epochs=2", "--set", "embedding_dim=16")
-SLOW = ("--set", "epochs=6", "--set", "batch_size=1", "--set", "embedding_dim=16")  # time enough to interrupt it
+QUICK = ("-a", "one_vs_all", "--set", "epochs=2", "--set", "embedding_dim=16")
+SLOW = (
+    "-a",
+    "one_vs_all",
+    "--set",
+    "epochs=6",
+    "--set",
+    "batch_size=1",
+    "--set",
+    "embedding_dim=16",
+)  # time enough to interrupt it
 
 
 class Result(NamedTuple):
@@ -293,17 +302,19 @@ def test_a_demo_replaces_no_other_model(own_model: Path, xc: Callable[..., Resul
     assert_refused(xc("demo", "-o", own_model), "there already is a model")
 
 
-SHORT_DEMO = ("surrogate_epochs=1", "ranker_epochs=1", "embedding_dim=8")
+SHORT_DEMO = ('members=["label_tree n_trees=1"]', "refit=false")
 
 
 @pytest.mark.slow
 def test_the_demo_from_nothing_to_predictions(tmp_path: Path) -> None:
-    """With one short epoch; a second demo takes the place of the first."""
+    """With one tree; a second demo takes the place of the first."""
     for _ in range(2):
         result = run("demo", *(f"--set={name}" for name in SHORT_DEMO), cwd=tmp_path)
         assert result.code == 0
         assert "label popularity" in result.out
-        assert len([line for line in result.out.splitlines() if line[4:9].replace(".", "").isdigit()]) == 30
+        assert (
+            len([line for line in result.out.splitlines() if line[4:9].replace(".", "").isdigit()]) == 30
+        )  # ten of three
         assert "xc predict demo-model" in result.out
         assert [path.name for path in tmp_path.iterdir()] == ["demo-model"]
     assert run("predict", tmp_path / "demo-model", stdin=b"a small wild cat\n").code == 0
@@ -342,7 +353,18 @@ def test_a_failed_run_is_in_the_way_until_it_is_told_to_be_replaced(
 ) -> None:
     failed = run("train", data, "-o", tmp_path / "model", *QUICK, preexec_fn=limit_files(4096))
     assert_refused(failed, "writing failed")
-    command = ("train", data, "-o", tmp_path / "model", "--set", "epochs=1", "--set", "embedding_dim=8")
+    command = (
+        "train",
+        data,
+        "-o",
+        tmp_path / "model",
+        "-a",
+        "one_vs_all",
+        "--set",
+        "epochs=1",
+        "--set",
+        "embedding_dim=8",
+    )
     assert_refused(xc(*command), "a checkpoint of an earlier run is in the way", "--resume", "--overwrite")
     assert xc(*command, "--overwrite").code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -556,7 +578,7 @@ BAD_REQUESTS: dict[str, tuple[list[str], list[str]]] = {
     "no data": ([], ["no data given"]),
     "an unknown algorithm": (["DATA", "-a", "one_vs_al"], ["unknown algorithm", "Did you mean 'one_vs_all'?"]),
     "an unknown setting": (["DATA", "--set", "epoch=2"], ["unknown setting", "Did you mean 'epochs'?"]),
-    "a setting of the wrong type": (["DATA", "--set", "epochs=two"], ["one_vs_all.epochs", "'two'", "allowed: int"]),
+    "a setting of the wrong type": (["DATA", "--set", "epochs=two"], ["blend.epochs", "'two'", "allowed: int"]),
     "a setting out of range": (["DATA", "--set", "epochs=0"], ["out of range", "got 0", "at least 1"]),
     "a setting without a value": (["DATA", "--set", "epochs"], ["--set", "name=value"]),
     "a device that is not there": (["DATA", "--device", "cuda:77"], ["the device is not there", "'cuda:77'"]),
@@ -581,7 +603,7 @@ def test_bad_requests(
 
 def test_a_refusal_in_a_process_of_its_own(data: Path, tmp_path: Path) -> None:
     result = run("train", data, "-o", tmp_path / "model", "--set", "epoch=2")
-    assert result == Result(2, "", "Error: one_vs_all: unknown setting; got 'epoch'. Did you mean 'epochs'?\n")
+    assert result == Result(2, "", "Error: blend: unknown setting; got 'epoch'. Did you mean 'epochs'?\n")
 
 
 def test_what_the_system_refuses(data: Path, tmp_path: Path) -> None:

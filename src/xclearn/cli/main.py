@@ -87,7 +87,7 @@ def options(
 @app.command()
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A data folder, file or bundled name.")] = "",
-    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="See `xc algorithms`; else one_vs_all.")] = "",
+    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="See `xc algorithms`; else blend.")] = "",
     out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Folder to write the model to.")] = Path(
         "model"
     ),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xclearn.training.algorithm import Algorithm
     from xclearn.training.checkpoint import Checkpoint
 
+DEFAULT = "blend"  # the algorithm where none is named
 _CONFIG: dict[str, type] = {"algorithm": str, "data": str, "settings": dict}
 
 
@@ -100,7 +101,7 @@ def read_request(request: Request) -> tuple[str, Algorithm]:
     from xclearn import config as configuration
 
     table = _read_config(request.config) if request.config else {}
-    name, source = request.algorithm or table.get("algorithm", "one_vs_all"), request.data or table.get("data", "")
+    name, source = request.algorithm or table.get("algorithm", DEFAULT), request.data or table.get("data", "")
     if not source:
         raise ConfigError(
             "no data given", where="DATA", todo="Name a folder, a file or a bundled set (`xc data list`)."

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from xclearn.data.dataset import Dataset, Documents, LabelSet, Split
 from xclearn.errors import ConfigError
@@ -20,7 +21,10 @@ from xclearn.errors import ConfigError
 # subject-indexing set (where they are right answers), real items 66 to 89 % of item-to-item sets.
 ITEM_SHARE = 0.05
 
+ALIKE = 0.6  # cosine from which on two documents are near copies
+
 _FEWEST = 20  # documents from which on there is a hold-out
+_ROWS_AT_ONCE = 256  # documents compared with all others at a time
 
 
 def hold_out(dataset: Dataset, *, fraction: float = 0.05, most: int = 5_000, seed: int = 0) -> tuple[Split, Split]:
@@ -35,11 +39,52 @@ def hold_out(dataset: Dataset, *, fraction: float = 0.05, most: int = 5_000, see
     train = dataset.train
     hashes, group = np.unique(fingerprints(train.documents, seed), return_inverse=True)
     held = _smallest_hashes(np.bincount(group, minlength=len(hashes)), min(fraction * len(train), most))[group]
+    return _cut(train, _items(train, dataset.labels), held, group)
+
+
+def hold_outs(
+    dataset: Dataset, rows: sp.csr_matrix | None, *, folds: int, most: int, seed: int = 0
+) -> list[tuple[Split, Split]]:
+    """(train, held out) of each fold, `most` documents held out in all; those that resemble each other stay together.
+
+    `rows` (N, V) are compared as in `resembling`, since a text that is asked later has no near copy in train; None
+    compares by the hash of the document alone. Groups of more than a fiftieth of a fold stay in train, as they would
+    stand for the whole; unless most documents are in such groups: then these are cut by the hash. Void pairs are
+    treated as in `hold_out`.
+    """
+    train = dataset.train
+    if len(train) < max(_FEWEST, 2 * folds) or most < folds:
+        return []
+    _, same = np.unique(fingerprints(train.documents, seed), return_inverse=True)  # the rank of a document's hash
+    looked_at = np.argsort(same, kind="stable")[: 2 * most]
+    group = same if rows is None else resembling(rows, looked_at, same)
+    crowded = (np.bincount(group) > max(5, most // (50 * folds)))[group]
+    if (~crowded[looked_at]).sum() < most // 2:
+        group = np.unique(np.where(crowded, group.max() + 1 + same, group), return_inverse=True)[1]
+        crowded = np.zeros(len(same), dtype=bool)
+    before = _places(group, same, np.bincount(group, weights=~crowded).astype(np.int64))
+    fold = np.where(~crowded & (before < most), before * folds // most, -1)  # (N,)
     items = _items(train, dataset.labels)
-    labels_left = np.zeros(len(train), dtype=np.int64)
-    labels_left[held] = _without(train.relevance[held], _void(train, items, held)).getnnz(axis=1)
-    held &= (np.bincount(group, weights=labels_left, minlength=len(hashes)) > 0)[group]
-    return train.take(np.flatnonzero(~held)), _voided(train.take(np.flatnonzero(held)), _void(train, items, held))
+    return [_cut(train, items, fold == number, same) for number in range(folds)]
+
+
+def resembling(rows: sp.csr_matrix, looked_at: np.ndarray | None = None, same: np.ndarray | None = None) -> np.ndarray:
+    """A group number for every document: those connected by a cosine of at least `ALIKE`, or equal (`same`) texts.
+
+    `rows` (N, V) are of length one. Only `looked_at` are compared with all others.
+    """
+    n, others = rows.shape[0], rows.T.tocsr()
+    looked_at = np.arange(n) if looked_at is None else looked_at
+    starts, ends = [np.arange(n)], [np.arange(n) if same is None else _first_of(same)]
+    for begin in range(0, len(looked_at), _ROWS_AT_ONCE):
+        block = looked_at[begin : begin + _ROWS_AT_ONCE]
+        cosines = (rows[block] @ others).tocoo()
+        near = cosines.data >= ALIKE
+        starts.append(block[cosines.row[near]])
+        ends.append(cosines.col[near])
+    start, end = np.concatenate(starts), np.concatenate(ends)
+    edges = sp.csr_matrix((np.ones(len(start), dtype=bool), (start, end)), shape=(n, n))
+    return connected_components(edges, directed=False)[1]
 
 
 def void_pairs(train: Split, other: Split, labels: LabelSet) -> sp.csr_matrix:
@@ -71,6 +116,29 @@ def _smallest_hashes(sizes: np.ndarray, target: float) -> np.ndarray:
     target = max(int(target), sizes.min())
     fits = sizes <= target
     return fits & (np.cumsum(sizes * fits) <= target)
+
+
+def _cut(train: Split, items: sp.csr_matrix, held: np.ndarray, group: np.ndarray) -> tuple[Split, Split]:
+    """Train without, and only, the held documents (N,); equal texts without a label left to measure go back."""
+    labels_left = np.zeros(len(train), dtype=np.int64)
+    labels_left[held] = _without(train.relevance[held], _void(train, items, held)).getnnz(axis=1)
+    held = held & (np.bincount(group, weights=labels_left, minlength=group.max() + 1) > 0)[group]
+    return train.take(np.flatnonzero(~held)), _voided(train.take(np.flatnonzero(held)), _void(train, items, held))
+
+
+def _places(group: np.ndarray, same: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """How many documents stand before a document's group, groups in the order of their first hash.  # (N,)"""
+    first = np.full(len(sizes), len(same))
+    np.minimum.at(first, group, same)
+    order = np.argsort(first, kind="stable")
+    before = np.empty(len(order), dtype=np.int64)
+    before[order] = np.cumsum(sizes[order]) - sizes[order]
+    return before[group]
+
+
+def _first_of(same: np.ndarray) -> np.ndarray:
+    """The first document with the same hash.  # (N,)"""
+    return np.unique(same, return_index=True)[1][same]
 
 
 def _void(train: Split, items: sp.csr_matrix, held: np.ndarray) -> sp.csr_matrix:

@@ -8,8 +8,8 @@ import numpy as np
 
 from xclearn.data.dataset import Dataset
 from xclearn.errors import DataError
-from xclearn.inference.device import on_device
 from xclearn.inference.folder import Model
+from xclearn.inference.forms import measured
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import FILTER_RULES, KS, RECALL_KS, Report, evaluate_predictions
 
@@ -29,8 +29,7 @@ def evaluate(
     if list(model.model.labels.names) != list(data.labels.names):
         got = (len(model.model.labels), data.n_labels)
         raise DataError("the model and the data have different labels", where=data.name, got=got)
-    answers = on_device(servable, device) or servable
-    predictions = answers.predict(part.documents, max(*KS, *RECALL_KS), part.filter_pairs)
+    predictions = measured(servable, device).predict(part.documents, max(*KS, *RECALL_KS), part.filter_pairs)
     return evaluate_predictions(
         predictions,
         part.relevance,

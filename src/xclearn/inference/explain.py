@@ -15,11 +15,12 @@ from typing import Any, final
 
 import numpy as np
 
+from xclearn.inference.blend import AnyServable
 from xclearn.inference.components import Bag, Classifier, GatedBlock, Layer, Relu, Residual, Sigmoid, Unit
 from xclearn.inference.exported import RowClassifier
 from xclearn.inference.labels import predict_among
 from xclearn.inference.predictor import Predictor
-from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.servable import Servable
 from xclearn.text.vectorisers import TfidfVectoriser
 
 MOST_WORDS = 64  # distinct words left out in turn when the answer is approximate
@@ -61,9 +62,9 @@ def explain(predictor: Predictor, text: str, labels: np.ndarray) -> list[Explana
     ]
 
 
-def _linear_parts(servable: Servable | Ensemble) -> tuple[TfidfVectoriser, Bag, Classifier | RowClassifier] | None:
+def _linear_parts(servable: AnyServable) -> tuple[TfidfVectoriser, Bag, Classifier | RowClassifier] | None:
     """The parts of a model whose score is the logistic of one linear classifier over a bag; None of any other."""
-    if isinstance(servable, Ensemble) or servable.steps or not isinstance(servable.fusion, Sigmoid):
+    if not isinstance(servable, Servable) or servable.steps or not isinstance(servable.fusion, Sigmoid):
         return None
     scorer, vectoriser = servable.scorers[0], servable.vectoriser
     encoder = servable.encoders[scorer.vector]

@@ -20,6 +20,7 @@ from xclearn.data.dataset import Dataset, Documents, Split, kind_of, take_docume
 from xclearn.data.splits import pairs_matrix
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, DataError, ModelError
+from xclearn.inference.blend import AnyServable, Blend
 from xclearn.inference.components import AllLabels, Candidates, Classifier, ClusterBeam
 from xclearn.inference.evaluation import label_weights
 from xclearn.inference.exported import PRECISIONS, Features, RowClassifier, Rows, TokenIndex
@@ -88,7 +89,7 @@ class Choice:
     target_p99_us: float | None = None  # the best form that answers this fast
     max_loss: float | None = None  # the fastest form that loses at most so many points of P@1
 
-    def forms(self, servable: Servable | Ensemble) -> list[Form]:
+    def forms(self, servable: AnyServable) -> list[Form]:
         """Those to measure."""
         if self.precision not in (None, *PRECISIONS):
             raise ConfigError("unknown precision", got=self.precision, allowed=", ".join(PRECISIONS))
@@ -256,7 +257,7 @@ def _too_much(point: Measured) -> str | None:
     return next((metric for metric, limit in LIMITS.items() if point.lost[metric] > limit), None)
 
 
-def _breadths(servable: Servable | Ensemble) -> list[int]:
+def _breadths(servable: AnyServable) -> list[int]:
     """What a model can be searched with; a model that cannot be exported is refused."""
     members = _members(servable)
     for scorer in (scorer for member in members for scorer in member.scorers):
@@ -291,7 +292,10 @@ def _as_broad(candidates: GameBeam | LearnedEdges, breadth: int) -> Candidates:
     return replace(candidates, beam=breadth)
 
 
-def _members(servable: Servable | Ensemble) -> Sequence[Servable]:
+def _members(servable: AnyServable) -> Sequence[Servable]:
+    if isinstance(servable, Blend):
+        todo = "Serve its folder as it is; or train one algorithm, `xc train -a decaf`, and export that."
+        raise ConfigError("a blend of several models cannot be exported", got="blend", todo=todo)
     return servable.members if isinstance(servable, Ensemble) else [servable]
 
 

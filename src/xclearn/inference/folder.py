@@ -18,10 +18,10 @@ import numpy as np
 
 from xclearn.data.dataset import LabelSet
 from xclearn.errors import ModelError
+from xclearn.inference.blend import AnyServable
 from xclearn.inference.card import model_card
 from xclearn.inference.components import COMPONENTS
 from xclearn.inference.declared import Scope, check
-from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.tensors import StringTable, read_tensors, write_tensors
 from xclearn.inference.train_texts import TrainTexts
 from xclearn.text import Vectoriser, vectoriser_from_state
@@ -36,7 +36,7 @@ JSON_FILE, TENSORS_FILE, CARD_FILE = "model.json", "tensors.safetensors", "READM
 class Model:
     """What a folder holds: the servable, the labels, and the facts about them (algorithm, settings, data, metrics)."""
 
-    servable: Servable | Ensemble
+    servable: AnyServable
     labels: LabelSet
     about: dict[str, Any]
     train_texts: TrainTexts | None = None  # where the model was told to keep them
@@ -90,7 +90,7 @@ def model_of(content: dict[str, Any], path: Path, mapped: np.ndarray | None = No
         train_texts = _thaw(content["train_texts"], tensors) if "train_texts" in content else None
     except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise ModelError("the model description is incomplete", where=str(path / JSON_FILE), got=str(error)) from error
-    if not isinstance(servable, Servable | Ensemble):
+    if not isinstance(servable, AnyServable):
         raise ModelError("the model description holds no servable", where=str(path / JSON_FILE))
     servable.check(values=values)
     for table in [names] if texts is None else [names, texts]:

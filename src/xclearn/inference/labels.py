@@ -17,10 +17,11 @@ import numpy as np
 from xclearn.data.dataset import LabelSet
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError
+from xclearn.inference.blend import Blend
 from xclearn.inference.components import AllLabels, Candidates, Step
 from xclearn.inference.graph import GameScorer
 from xclearn.inference.predictor import Predictor
-from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.servable import Ensemble, Servable, best_of_candidates
 
 
 @final
@@ -85,6 +86,9 @@ class LabelIndex:
 def predict_among(predictor: Predictor, texts: Sequence[str], labels: np.ndarray, k: int) -> TopK:
     """The k best of these labels (m,) for each text: ids, scores (n, k), −1 where fewer of them are candidates."""
     servable = predictor.model.servable
+    if isinstance(servable, Blend):
+        ids, scores = servable.predict(texts, servable.widest)
+        return best_of_candidates(ids, np.where(np.isin(ids, labels), scores, -np.inf), k)
     if isinstance(servable, Ensemble):
         chosen: Servable | Ensemble = Ensemble([_restricted(member, labels) for member in servable.members])
     else:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from xclearn.inference.blend import AnyServable
 from xclearn.inference.components import Classifier, Scorer
 from xclearn.inference.graph import GameLabels, GameScorer, Graph
-from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.servable import Servable
 
 Neighbours = list[tuple[int, float]]  # labels and how near they are, nearest first
 
 
-def label_graph(servable: Servable | Ensemble) -> Graph | None:
-    """The graph of labels, of an ensemble its first member's, or None where the model has none."""
-    if isinstance(servable, Ensemble):
-        return label_graph(servable.members[0])
+def label_graph(servable: AnyServable) -> Graph | None:
+    """The graph of labels, of several members the first that has one, or None where the model has none."""
+    if not isinstance(servable, Servable):
+        found = (label_graph(member) for member in servable.members)
+        return next((graph for graph in found if graph is not None), None)
     graphs = [step.game.graph for step in servable.steps if isinstance(step, GameLabels)]
     graphs += [scorer.graph for scorer in servable.scorers if isinstance(scorer, GameScorer)]
     return graphs[0] if graphs else None
@@ -29,9 +31,12 @@ def near_in_graph(graph: Graph, label: int, k: int) -> Neighbours:
     return _best(weights, label, k)
 
 
-def near_by_classifier(servable: Servable | Ensemble, label: int, k: int) -> Neighbours | None:
+def near_by_classifier(servable: AnyServable, label: int, k: int) -> Neighbours | None:
     """The k labels whose classifiers are most like this one (by cosine); None where labels have no such vectors."""
-    scorer: Scorer = (servable.members[0] if isinstance(servable, Ensemble) else servable).scorers[0]
+    if not isinstance(servable, Servable):
+        found = (near_by_classifier(member, label, k) for member in servable.members)
+        return next((near for near in found if near is not None), None)
+    scorer: Scorer = servable.scorers[0]
     scorer = scorer.scorer if isinstance(scorer, GameScorer) else scorer
     if not isinstance(scorer, Classifier):
         return None

@@ -12,10 +12,9 @@ import numpy as np
 
 from xclearn.data.dataset import NO_PAIRS, Documents, LabelSet
 from xclearn.data.topk import TopK
-from xclearn.inference.device import DevicePredictor, on_device
 from xclearn.inference.folder import Model, load_model
-from xclearn.inference.native import Native, native_predictor, strings_at
-from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.forms import Form, fastest
+from xclearn.inference.native import strings_at
 
 
 class Suggestion(NamedTuple):
@@ -53,10 +52,9 @@ class Predictor:
         return self.model.about
 
     @cached_property
-    def _answers(self) -> DevicePredictor | Native | Servable | Ensemble:
+    def _answers(self) -> Form:
         """On a CPU the native core where it knows every part of the model; else the servable, in NumPy."""
-        servable = self.model.servable
-        return on_device(servable, self.device) or native_predictor(servable, self.n_threads) or servable
+        return fastest(self.model.servable, self.device, self.n_threads)
 
     def predict(self, documents: Documents, k: int = 5, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """The k best labels of each document: ids, scores (n, k); `exclude` holds (row, label) pairs to leave out."""

@@ -101,8 +101,8 @@ class Servable(Part):
         """What the steps make of the best labels by fusion."""
         ids, scores = fused
         for step in self.steps:
-            ids, scores = step(vectors, *_best_of_candidates(ids, scores, min(step.depth, self.n_labels)))
-        return _best_of_candidates(ids, self._without(exclude, ids, scores), k)
+            ids, scores = step(vectors, *best_of_candidates(ids, scores, min(step.depth, self.n_labels)))
+        return best_of_candidates(ids, self._without(exclude, ids, scores), k)
 
     def _fused(self, vectors: Mapping[str, np.ndarray], k: int, exclude: np.ndarray) -> TopK:
         found = self.candidates.find(vectors)
@@ -114,7 +114,7 @@ class Servable(Part):
         missing = ids < 0
         candidate, *logits = (np.where(missing, -np.inf, part) for part in (candidate, *logits))
         scores = np.where(missing, -np.inf, self.fusion(candidate, logits))
-        return _best_of_candidates(ids, self._without(exclude, ids, scores), k)
+        return best_of_candidates(ids, self._without(exclude, ids, scores), k)
 
     def _without(self, exclude: np.ndarray, ids: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """The scores (n, m), −∞ where the pair is excluded."""
@@ -161,12 +161,15 @@ class Ensemble(Part):
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """As `Servable.predict`; each member is asked for more than k, as they need not agree."""
         check_k(k)
-        features = self.vectoriser.transform(documents)
+        return self.rank(self.vectoriser.transform(documents), k, exclude)
+
+    def rank(self, features: sp.csr_matrix | np.ndarray, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
+        """`predict` for documents that are features already."""
         depth = min(self.n_labels, max(_MEMBER_DEPTH, 2 * k))
         found = [member.rank(features, depth, exclude) for member in self.members]
         ids = np.concatenate([part.ids for part in found], axis=1)  # (n, members · depth)
         scores = np.concatenate([np.where(part.ids < 0, 0, part.scores) for part in found], axis=1) / len(found)
-        return _best_of_candidates(*_merged(ids, scores), min(k, self.n_labels))
+        return best_of_candidates(*_merged(ids, scores), min(k, self.n_labels))
 
 
 def in_blocks(
@@ -210,7 +213,7 @@ def _among(ids: np.ndarray, pairs: np.ndarray, n_labels: int) -> np.ndarray:
     return np.isin(keys, pairs[:, 0] * n_labels + pairs[:, 1]) & (ids >= 0)
 
 
-def _best_of_candidates(ids: np.ndarray, scores: np.ndarray, k: int) -> TopK:
+def best_of_candidates(ids: np.ndarray, scores: np.ndarray, k: int) -> TopK:
     """The k best of (n, m) candidates, score descending, then id ascending; −1 where there are fewer."""
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
     best, chosen = np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)

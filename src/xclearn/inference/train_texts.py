@@ -13,9 +13,11 @@ from typing import Annotated, Any, NamedTuple, final
 import numpy as np
 import scipy.sparse as sp
 
+from xclearn.inference.blend import AnyServable, Blend
 from xclearn.inference.components import component
 from xclearn.inference.declared import Part, Size, ids, offsets
-from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.servable import Ensemble
+from xclearn.inference.sparse import unit_rows
 from xclearn.inference.tensors import StringTable
 
 PER_LABEL = 50  # texts kept of a label, its first
@@ -50,7 +52,7 @@ class TrainTexts(Part):
         offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         return cls(StringTable.of([documents[i] for i in some.tolist()]), offsets, rows.astype(np.int32))
 
-    def nearest(self, servable: Servable | Ensemble, text: str, label: int, k: int) -> list[Near]:
+    def nearest(self, servable: AnyServable, text: str, label: int, k: int) -> list[Near]:
         """The k texts of a label that are nearest to `text`, the nearest first."""
         texts = self.texts.at(self.rows[self.offsets[label] : self.offsets[label + 1]].astype(np.int64))
         if not texts:
@@ -63,8 +65,10 @@ class TrainTexts(Part):
         return [Near(texts[i], float(cosines.ravel()[i])) for i in order.tolist()]
 
 
-def _unit_vectors(servable: Servable | Ensemble, texts: list[str]) -> Any:
+def _unit_vectors(servable: AnyServable, texts: list[str]) -> Any:
     """(n, D) of length one, by the encoder that the first scorer reads; sparse where that gives sparse rows."""
+    if isinstance(servable, Blend):
+        return unit_rows(sp.csr_matrix(servable.vectoriser.transform(texts)))
     first = servable.members[0] if isinstance(servable, Ensemble) else servable
     encoded: Any = first.encoders[first.scorers[0].vector].encode(first.vectoriser.transform(texts))
     squares = encoded.multiply(encoded) if sp.issparse(encoded) else encoded * encoded

@@ -22,8 +22,8 @@ from xclearn.data.dataset import Dataset, Documents
 from xclearn.data.splits import fingerprints
 from xclearn.data.topk import TopK
 from xclearn.errors import ModelError, NotFitted
+from xclearn.inference.blend import AnyServable, Blend
 from xclearn.inference.folder import Model, load_model, save_model
-from xclearn.inference.servable import Ensemble, Servable
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.text import TextSettings
@@ -62,7 +62,7 @@ class Algorithm(ABC):
         """Yield stages; code after a yield runs when that stage is trained."""
 
     @abstractmethod
-    def _servable(self, data: Prepared) -> Servable | Ensemble:
+    def _servable(self, data: Prepared) -> AnyServable:
         """What the trained stages serve."""
 
     @final
@@ -91,7 +91,7 @@ class Algorithm(ABC):
         with run.checkpoint.held():
             run.checkpoint.open(fingerprint, resume=resume)
             chosen._train(prepared, run)
-            servable = re_ranked(chosen._servable(prepared), prepared, run, self.sparse_ranker, self.calibration)
+            servable = chosen._finished(prepared, run)
         about = self._about(chosen, data, run, time.perf_counter() - started) | {"run": fingerprint}
         self.model_ = Model(servable, data.labels, about)
         self.resolved_ = about["resolved"]
@@ -172,6 +172,14 @@ class Algorithm(ABC):
             for stage in self._stages(data, run):
                 train(stage, run)
                 del stage  # its optimisers are gone before the next stage or the model is made
+
+    @final
+    def _finished(self, data: Prepared, run: Run) -> AnyServable:
+        """What the trained stages serve, followed by a re-ranking where one is asked for."""
+        servable = self._servable(data)
+        if isinstance(servable, Blend):  # has neither setting
+            return servable
+        return re_ranked(servable, data, run, self.sparse_ranker, self.calibration)
 
     @final
     def _fingerprint(self, data: Dataset, seed: int, device: str) -> str:

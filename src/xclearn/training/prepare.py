@@ -69,6 +69,7 @@ class Prepared:
     propensity: tuple[float, float]
     n_cut: int = 0  # documents that are longer than the sequence kept of them
     label_names: Sequence[str] = ()
+    source: Dataset | None = None  # what all this was made of
 
     @property
     def size(self) -> Size:
@@ -107,6 +108,7 @@ def prepare(data: Dataset, settings: TextSettings, stopping: Stopping | None, se
         data.propensity,
         n_cut,
         data.labels.names,
+        data,
     )
 
 

@@ -23,9 +23,16 @@ Callback = Callable[[Mapping[str, Any]], None]
 class Run:
     """One call of `fit`."""
 
-    def __init__(self, device: torch.device, seed: int, checkpoint: Checkpoint, callback: Callback) -> None:
+    def __init__(
+        self, device: torch.device, seed: int, checkpoint: Checkpoint, callback: Callback, *, part: str = ""
+    ) -> None:
         self.device, self.seed, self.checkpoint, self._callback = device, seed, checkpoint, callback
+        self._part = part  # of a larger run: stands before every name
         self.noted: dict[str, float | int | str] = {}  # for the model card
+
+    def part(self, name: str) -> Run:
+        """The same run for a part of what is trained: what is drawn and kept there has names of its own."""
+        return Run(self.device, self.seed, self.checkpoint, self._callback, part=f"{self._part}{name}-")
 
     def log(self, event: str, **facts: Any) -> None:
         """Tell the callback; the library itself prints nothing."""
@@ -38,7 +45,7 @@ class Run:
 
     def seed_of(self, *names: str | int) -> int:
         """A seed that depends on the run's seed and these names only, so that nothing drawn before changes it."""
-        text = "/".join(map(str, (self.seed, *names)))
+        text = self._part + "/".join(map(str, (self.seed, *names)))
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
 
     def generator(self, *names: str | int, device: torch.device | None = None) -> torch.Generator:
@@ -68,7 +75,7 @@ class Run:
 
     def keep_all(self, name: str, inputs: str, compute: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """As `keep`, for several arrays."""
-        key = f"keep-{name}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
+        key = f"keep-{self._part}{name}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
         found = self.checkpoint.load(key)
         if found is not None:
             return found[0]

@@ -1,0 +1,181 @@
+"""Several algorithms, label texts and a memory of train, put together by a stacker that gives calibrated probabilities.
+
+Members are trained without some documents, every source names its best labels for these, and a stacker (logistic, or
+boosted trees) learns from what each source says about a label whether it is right: stacked generalisation after Wolpert
+(1992), with gradient boosting as in most winning stacks since. Then the members are trained again on all of train,
+and the stacker is kept. Scores are probabilities, by isotonic regression on the held-out documents.
+
+The held-out documents are cut in groups that resemble each other, so that a memory is not judged by near copies. Small
+sets are cut in several folds, each held out once. The stack is taken only where it is ahead of the best member by two
+standard errors; a member without which it ranks as well is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from xclearn import algorithms, config
+from xclearn.algorithms.blend.choice import usual_cut, usual_members
+from xclearn.algorithms.blend.sources import centroid_rows, heavy_rows, label_text_rows, memory_of
+from xclearn.algorithms.blend.stacking import HeldOut, Kind, Learnt, is_ahead, judged, learn, single, together, unlearnt
+from xclearn.config import Count, Rate
+from xclearn.data.dataset import Dataset, Split, kind_of
+from xclearn.data.splits import hold_outs
+from xclearn.inference.blend import COLUMNS, Sources
+from xclearn.inference.blend import Blend as Served
+from xclearn.inference.servable import Ensemble, Servable
+from xclearn.text import WordPiece, Words
+from xclearn.training.algorithm import Algorithm, number
+from xclearn.training.member import Member
+from xclearn.training.plan import Plan
+from xclearn.training.prepare import Prepared, Size, prepare
+from xclearn.training.run import Run
+from xclearn.training.stage import Stage, Stopping
+
+
+@final
+@dataclass(kw_only=True)
+class Blend(Algorithm):
+    """Members by name, label text, memory, and a stacker over what they say."""
+
+    name: ClassVar[str] = "blend"
+
+    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens, for all but the members
+    members: tuple[str, ...] | None = None  # algorithms by name, each with its settings after it: "decaf dropout=0.5"
+    time_budget: Rate = 10.0  # minutes that training may take by the plan, on the slower of usual machines
+    epochs: Count | None = None  # of every stage of the members; auto: their own, fewer where time_budget is short
+    folds: Count | None = None  # parts that are held out in turn; auto: 1, of small sets more
+    hold_out: Count | None = None  # documents held out in all, to learn the stacker on; auto: by the size of train
+    memory: bool = True  # ask the nearest training documents; the model then carries train's words
+    depth: Count = 60  # labels that each source names
+    stacker: Literal["linear", "trees", "both"] | None = None  # auto: the best one by cross-fit
+    refit: bool | None = None  # train the members again on all of train; auto: unless `stopping` is set
+    stopping: Stopping | None = None  # end members' stages by this metric on what the stacker learns from
+
+    def _auto(self, size: Size, device: str) -> dict[str, Any]:
+        folds, held = usual_cut(size)
+        refit = self.stopping is None if self.refit is None else self.refit
+        folds = self.folds or (folds if refit else 1)
+        return {
+            "members": usual_members(size, device, self.time_budget, folds + refit),
+            "folds": folds,
+            "hold_out": held,
+            "refit": refit,
+        }
+
+    def _plan(self, size: Size, device: str) -> Plan:
+        plans = [member._resolve(size, device)._plan(size, device) for member in self._members().values()]
+        stages = tuple(
+            replace(stage, name=f"{name}-{stage.name}")
+            for name, plan in zip(self._members(), plans, strict=True)
+            for stage in plan.stages
+        )
+        kept = 16 * size.n_feature_entries if self.memory else 0
+        return Plan(device=device, data=max(plan.data for plan in plans) + kept, stages=stages)
+
+    def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
+        source = data.source
+        assert source is not None
+        whole = replace(source, dev=None, test=None)
+        cuts = self._cuts(data, source, run.seed)
+        members, found = self._members(), []
+        for fold, (train, held) in enumerate(cuts):
+            sources = yield from self._sources(members, replace(whole, train=train), held, run, f"fold{fold}")
+            found.append(judged(sources, held))
+            run.log("step", stage="hold-out", step=fold + 1, steps=len(cuts))
+        judgement = together(found, run.seed_of("halves")) if found else None
+        if judgement is None or not judgement.right.any():
+            run.note(stacker="none: too few documents to hold some out")
+            members = dict(list(members.items())[:1])
+            sources = yield from self._sources(members, whole, None, run, "all")
+            self.served_ = Served(sources, *unlearnt(len(sources.value_names)))
+            return
+        learnt = self._learn(judgement, sources, run)
+        if self.refit:
+            sources = yield from self._sources(members, whole, None, run, "all")
+        self.served_ = Served(sources, learnt.stacker, learnt.calibration)
+
+    def _servable(self, data: Prepared) -> Served:  # noqa: ARG002
+        return self.served_
+
+    def _members(self) -> dict[str, Algorithm]:
+        """By name, with their settings; one that is there twice gets a number."""
+        found: dict[str, Algorithm] = {}
+        for wanted in self.members or ():
+            name, *assignments = wanted.split()
+            cls = algorithms.find(name)
+            settings = config.merge({}, assignments)
+            if self.epochs is not None:
+                settings = dict.fromkeys(_epochs_of(cls), self.epochs) | settings
+            if self.stopping is not None:
+                settings = {"stopping": config.to_plain(self.stopping)} | settings
+            label = name if name not in found else f"{name} {len(found) + 1}"
+            found[label] = config.build(cls, settings, f"members.{name}")
+        return found
+
+    def _cuts(self, data: Prepared, source: Dataset, seed: int) -> list[tuple[Split, Split]]:
+        """The dev split where there is one; else parts of train."""
+        if source.dev is not None:
+            return [(source.train, source.dev)]
+        features = data.features if self.stopping is None else data.vectoriser.transform(source.train.documents)
+        rows = heavy_rows(features) if sp.issparse(features) else None
+        return hold_outs(source, rows, folds=number(self.folds), most=number(self.hold_out), seed=seed)
+
+    def _sources(
+        self, wanted: dict[str, Algorithm], data: Dataset, held: Split | None, run: Run, part: str
+    ) -> Generator[Stage, None, Sources]:
+        """Members trained on `data.train`, and what else is known from it."""
+        members: dict[str, Servable | Ensemble] = {}
+        prepared: dict[str, Prepared] = {}
+        for name, algorithm in wanted.items():
+            reading = repr(algorithm.vectoriser)
+            if reading not in prepared:
+                prepared[reading] = prepare(data, algorithm.vectoriser, None, run.seed)
+            own = prepared[reading]
+            if held is None:  # there is nothing to stop by
+                algorithm = replace(algorithm, stopping=None)  # type: ignore[type-var]
+            elif algorithm.stopping is not None:
+                own = replace(own, held_out=held, held_out_features=own.vectoriser.transform(held.documents))
+            member = Member(f"{part}-{name.replace(' ', '')}", algorithm, own, run)
+            yield from member.stages()
+            members[name] = member.servable()
+            del member
+        return self._with_parts(members, prepared.get(repr(self.vectoriser)), data, run)
+
+    def _with_parts(
+        self, members: dict[str, Servable | Ensemble], prepared: Prepared | None, data: Dataset, run: Run
+    ) -> Sources:
+        whole = prepared or prepare(data, self.vectoriser, None, run.seed)
+        texts = centroids = memory = None
+        if kind_of(data.train.documents) != "dense features":
+            rows = heavy_rows(whole.features)
+            centroids = centroid_rows(rows, data.train.relevance)
+            memory = memory_of(rows, data.train) if self.memory else None
+            texts = None if whole.label_features is None else label_text_rows(whole.label_features)
+        counts = np.asarray(data.train.relevance.sum(axis=0), dtype=np.float32).ravel()
+        return Sources(whole.vectoriser, members, texts, centroids, memory, counts, self.depth)
+
+    def _learn(self, held: HeldOut, sources: Sources, run: Run) -> Learnt:
+        """The better stacker, where it is ahead of the best member; else that member, calibrated."""
+        alone = {name: single(held, COLUMNS * place) for place, name in enumerate(sources.lists)}
+        kinds: list[Kind] = [self.stacker] if self.stacker else ["linear", "both"]
+        stacks = {kind: learn(held, kind) for kind in kinds}
+        worth = {f"{name} alone": one for name, one in alone.items()} | {
+            f"{kind} stack": stacks[kind] for kind in kinds
+        }
+        run.note(**{f"hold-out: {name}": round(100 * float(one.gains.mean()), 2) for name, one in worth.items()})
+        best = max(sources.members, key=lambda name: float(alone[name].gains.mean()))
+        kind = max(kinds, key=lambda kind: float(stacks[kind].gains.mean()))
+        ahead = is_ahead(stacks[kind], alone[best])
+        chosen = stacks[kind] if ahead else alone[best]
+        run.note(stacker=kind if ahead else f"none: {best} alone", ece_5=round(100 * chosen.expected_error, 2))
+        return chosen
+
+
+def _epochs_of(cls: type[Algorithm]) -> list[str]:
+    return [each.name for each in fields(cls) if each.name.endswith("epochs")]  # type: ignore[arg-type]

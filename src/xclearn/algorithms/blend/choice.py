@@ -1,0 +1,72 @@
+"""Which members, and how much is held out: by the data's shape, the device and the minutes there are.
+
+Everything is arithmetic on counts and on the members' own plans, so that a run repeats; the clock is never read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xclearn import algorithms, config
+from xclearn.training.prepare import Size
+
+_SPEED = {"cpu": 45e9, "cuda": 5e12}  # operations a second: two cores as measured, a GPU by what was measured elsewhere
+_MOST_HELD = 5_000  # documents that a stacker learns on at most
+_ENOUGH = 3_000  # documents that it should have
+_SMALL, _TENTH, _FIFTH = 10_000, 0.1, 0.2  # documents below which a fold holds out a fifth of train, else a tenth
+_MOST_FOLDS = 5
+_FEWEST_EPOCHS = 4  # of every stage of a member: with fewer it is left out
+
+# Members in the order in which time is spent on them, with the data that they need: label text, or none.
+_WITH_TEXT = ("label_tree", "sparse_one_vs_all", "decaf")
+_WITHOUT_TEXT = ("label_tree", "sparse_one_vs_all", "lightdxml")
+
+
+def usual_members(size: Size, device: str, minutes: float, rounds: int) -> tuple[str, ...]:
+    """The members that fit into the time when each is trained in so many rounds; those with epochs may get fewer."""
+    left = 60 * minutes * _SPEED[device] / rounds
+    chosen: list[str] = []
+    for name in _WITH_TEXT if size.n_label_entries else _WITHOUT_TEXT:
+        wanted, cost = _within(name, size, device, left)
+        if wanted is not None or not chosen:  # the first is always there
+            chosen.append(wanted or name)
+            left -= cost
+    return tuple(chosen)
+
+
+def _within(name: str, size: Size, device: str, left: float) -> tuple[str | None, float]:
+    """A member that takes at most what is left, and its operations; None where there is none."""
+    resolved = _resolved(name, {}, size, device)
+    cost = _operations(resolved, size, device)
+    if cost <= left:
+        return name, cost
+    epochs = {key: getattr(resolved, key) for key in config_epochs(type(resolved)) if getattr(resolved, key)}
+    fewer = {key: int(value * left / cost) for key, value in epochs.items()}
+    if not fewer or min(fewer.values()) < _FEWEST_EPOCHS or name in ("label_tree", "sparse_one_vs_all"):
+        return None, 0.0
+    cost = _operations(_resolved(name, fewer, size, device), size, device)
+    return " ".join([name, *(f"{key}={value}" for key, value in fewer.items())]), cost
+
+
+def _resolved(name: str, settings: dict[str, Any], size: Size, device: str) -> Any:
+    return config.build(algorithms.find(name), settings, name)._resolve(size, device)
+
+
+def _operations(algorithm: Any, size: Size, device: str) -> float:
+    plan = algorithm._plan(size, device)
+    return float(sum(stage.flops_per_epoch * stage.epochs for stage in plan.stages))
+
+
+def config_epochs(cls: type) -> list[str]:
+    """The fields that say how many epochs a stage has."""
+    return [
+        setting.name for setting in config.describe(cls) if "." not in setting.name and setting.name.endswith("epochs")
+    ]
+
+
+def usual_cut(size: Size) -> tuple[int, int]:
+    """Folds, and documents held out in all."""
+    n = size.n_documents
+    in_fold = min(_MOST_HELD, int(n * (_FIFTH if n < _SMALL else _TENTH)))
+    folds = min(_MOST_FOLDS, -(-_ENOUGH // max(1, in_fold)))
+    return folds, min(n, folds * in_fold if folds < _MOST_FOLDS else n if n < _SMALL / 2 else folds * in_fold)

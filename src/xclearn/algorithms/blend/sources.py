@@ -1,0 +1,48 @@
+"""What says something about labels beside the members: label texts, the mean of a label's documents, a memory.
+
+Knows nothing about members or stackers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from xclearn.data.dataset import Split
+from xclearn.inference.blend import Memory, SparseRows
+from xclearn.inference.sparse import unit_rows
+
+_LIGHT = 0.2  # share of a row's heaviest word up to which its words are dropped: they are in most texts and cost most
+_WORDS = 64  # of a row at most, the heaviest
+_NEAREST, _POWER = 50, 3.0  # documents that the memory asks; of their cosine, as a weight
+
+
+def label_text_rows(features: sp.csr_matrix) -> SparseRows:
+    """The heavy words of each label's text, (L, V) of length one."""
+    return SparseRows.of(heavy_rows(features))
+
+
+def centroid_rows(documents: sp.csr_matrix, relevance: sp.csr_matrix) -> SparseRows:
+    """The heavy words of the mean of each label's documents, (L, V) of length one."""
+    return SparseRows.of(heavy_rows(sp.csr_matrix(relevance.T @ documents)))
+
+
+def memory_of(documents: sp.csr_matrix, train: Split) -> Memory:
+    """The training documents (N, V) and what was right for them."""
+    return Memory(SparseRows.of(documents), SparseRows.of(train.relevance), _NEAREST, _POWER)
+
+
+def heavy_rows(features: sp.csr_matrix) -> sp.csr_matrix:
+    """The heaviest words of each row, scaled to length one."""
+    rows = sp.csr_matrix(features, dtype=np.float32)
+    sizes = np.diff(rows.indptr)
+    owner = np.repeat(np.arange(rows.shape[0]), sizes)
+    weight = np.abs(rows.data)
+    heaviest = np.zeros(rows.shape[0], dtype=np.float32)
+    np.maximum.at(heaviest, owner, weight)
+    order = np.lexsort((-weight, owner))
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    kept = (weight > _LIGHT * heaviest[owner]) & (place < _WORDS)
+    indptr = np.concatenate([[0], np.cumsum(kept)])[rows.indptr]
+    return unit_rows(sp.csr_matrix((rows.data[kept], rows.indices[kept], indptr), shape=rows.shape))

@@ -1,0 +1,338 @@
+"""Several models as one: what each of them says about a label, beside what texts and neighbours say, and a stacker.
+
+Every source names its best labels; these together are the candidates of a document. For each of them the evidence is
+put side by side, a stacker makes one logit of it, and an isotonic line the probability that the label is right. The
+same code makes the evidence that a stacker is learnt on. Knows nothing about how members were trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from xclearn.config import Range
+from xclearn.data.dataset import NO_PAIRS, Documents, n_documents, take_documents
+from xclearn.data.topk import TopK
+from xclearn.errors import ModelError
+from xclearn.inference.components import component
+from xclearn.inference.declared import Inner, Part, Scope, Size, Tensor, check, check_types, ids, offsets
+from xclearn.inference.servable import Ensemble, Servable, check_k
+from xclearn.inference.sparse import unit_rows
+from xclearn.inference.stackers import Isotonic, LinearStacker, MeanStacker, TreeStacker
+from xclearn.kernels.memory import DocumentLabels, RowIndex
+from xclearn.text import Vectoriser, same_vectoriser
+from xclearn.text.documents import require
+
+ROWS_AT_ONCE = 256  # documents whose candidates are held at a time
+_OF_A_LIST = ("score", "gap", "rank")  # what a source says about a label: its score, how far behind its best, 1 / place
+COLUMNS = len(_OF_A_LIST)  # of each list in the evidence
+_BY_LABEL = {"rows": "labels", "columns": "features"}
+_SMALLEST = 1e-7  # scores are cut to within this of 0 and 1 before their logit
+
+
+AnyStacker: TypeAlias = LinearStacker | TreeStacker | MeanStacker
+
+
+class Answers(Protocol):
+    """A servable in any of its forms."""
+
+    @property
+    def vectoriser(self) -> Vectoriser: ...
+
+    def rank(self, features: Any, k: int, exclude: np.ndarray = ...) -> TopK: ...
+
+
+class Evidence(NamedTuple):
+    """What is known about m pairs of a document and a label, by document and label ascending."""
+
+    rows: np.ndarray  # (m,) int64
+    labels: np.ndarray  # (m,) int64
+    values: np.ndarray  # (m, F) float32; NaN where a source says nothing
+
+
+@final
+@component("sparse_rows.v1")
+@dataclass(frozen=True)
+class SparseRows(Part):
+    """A sparse matrix as tensors."""
+
+    starts: Annotated[np.ndarray, offsets("rows", to="entries")]
+    columns: Annotated[np.ndarray, ids("entries", below="columns", empty=True)]
+    values: Annotated[np.ndarray, Tensor("entries", ("float32",), empty=True)]
+    width: Annotated[int, Size("columns")]
+
+    @classmethod
+    def of(cls, matrix: sp.csr_matrix) -> SparseRows:
+        rows = sp.csr_matrix(matrix, dtype=np.float32)
+        rows.sort_indices()
+        return cls(rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, int(rows.shape[1]))
+
+    @cached_property
+    def matrix(self) -> sp.csr_matrix:
+        """(n, width)."""
+        shape = (len(self.starts) - 1, self.width)
+        return sp.csr_matrix((self.values, self.columns, self.starts), shape=shape)
+
+    @cached_property
+    def index(self) -> RowIndex:
+        """Finds the rows nearest to others."""
+        return RowIndex.of(self.matrix)
+
+
+@final
+@component("memory.v1")
+@dataclass(frozen=True)
+class Memory(Part):
+    """Training documents and their labels: a label's score is the share of the nearest documents that have it."""
+
+    documents: Annotated[SparseRows, Inner({"rows": "documents", "columns": "features"})]  # of length one
+    labels: Annotated[SparseRows, Inner({"rows": "documents", "columns": "labels"})]
+    size: Annotated[int, Range(1)]  # nearest documents that are asked
+    power: Annotated[float, Range(0, open_low=True)]  # of a document's cosine, as its weight
+
+    def votes(self, rows: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of documents (n, V): row · L + label of each pair, ascending; share of the weights; nearest cosine."""
+        ids, cosines = self.documents.index.nearest(rows, self.size)
+        votes = self._labels.votes(ids, cosines, self.power)
+        row = np.repeat(np.arange(rows.shape[0], dtype=np.int64), np.diff(votes.starts))
+        return row * self.labels.width + votes.labels, votes.shares, votes.nearest
+
+    @cached_property
+    def _labels(self) -> DocumentLabels:
+        return DocumentLabels(self.labels.matrix)
+
+
+@final
+@component("blend_sources.v1")
+@dataclass(frozen=True)
+class Sources(Part):
+    """All that says something about the labels of a document."""
+
+    vectoriser: Vectoriser  # of the parts that are no members
+    members: Mapping[str, Servable | Ensemble]
+    label_texts: Annotated[SparseRows | None, Inner(_BY_LABEL, empty=True)]  # of length one
+    centroids: Annotated[SparseRows | None, Inner(_BY_LABEL, empty=True)]  # the mean of a label's documents, the same
+    memory: Annotated[Memory | None, Inner({"features": "features", "labels": "labels"}, empty=True)]
+    counts: Annotated[np.ndarray, Tensor("labels", ("float32",), least=0)]  # training documents of each label
+    depth: Annotated[int, Range(1)]  # labels that each source names
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.counts)
+
+    @property
+    def lists(self) -> list[str]:
+        """The sources that name labels."""
+        of_parts: dict[str, SparseRows | Memory | None] = {"label text": self.label_texts, "memory": self.memory}
+        return [*self.members, *(name for name, part in of_parts.items() if part is not None)]
+
+    @property
+    def value_names(self) -> list[str]:
+        """What the columns of the evidence are."""
+        of_lists = [f"{name}: {value}" for name in self.lists for value in _OF_A_LIST]
+        centroids = ["centroid: cosine"] if self.centroids is not None else []
+        memory = ["memory: nearest"] if self.memory is not None else []
+        return [*of_lists, *centroids, *memory, "sources", "label: documents", "document: words"]
+
+    def evidence(self, documents: Documents, exclude: np.ndarray = NO_PAIRS, depth: int | None = None) -> Evidence:
+        """Of every label that a source names for a document."""
+        return self.weigh(documents, self.member_lists(documents, exclude, depth), exclude, depth)
+
+    def member_lists(self, documents: Documents, exclude: np.ndarray, depth: int | None = None) -> list[TopK]:
+        """What each member names. Texts become features once for all that read them alike."""
+        features: dict[int, Any] = {}
+        found = []
+        for member, reader in zip(self.answering, self._readers, strict=True):
+            if reader not in features:
+                features[reader] = member.vectoriser.transform(documents)
+            found.append(member.rank(features[reader], min(depth or self.depth, self.n_labels), exclude))
+        return found
+
+    def weigh(
+        self, documents: Documents, found: Sequence[TopK], exclude: np.ndarray, depth: int | None = None
+    ) -> Evidence:
+        """The evidence where members named these labels."""
+        n, size = n_documents(documents), min(depth or self.depth, self.n_labels)
+        features = sp.csr_matrix(self.vectoriser.transform(documents), dtype=np.float32)
+        rows = unit_rows(features)
+        lists = [TopK(part.ids, logits_of(part)) for part in found]
+        if self.label_texts is not None:
+            lists.append(self._nearest_texts(rows, size))
+        votes = None if self.memory is None else self.memory.votes(rows)
+        if votes is not None:
+            lists.append(_best_votes(votes[0], votes[1], n, self.n_labels, size))
+        keys = _candidates(lists, n, self.n_labels, exclude)
+        row, label = keys // self.n_labels, keys % self.n_labels
+        columns = [column for part in lists for column in _of_list(part, keys, self.n_labels)]
+        named = np.sum([columns[i] > 0 for i in range(2, len(columns), COLUMNS)], axis=0)
+        if self.centroids is not None:
+            columns.append(_cosines(rows, self.centroids.matrix, row, label))
+        if votes is not None:
+            columns.append(_looked_up(votes[0], votes[2], keys))
+        columns += [named, np.round(2 * np.log2(1 + self.counts))[label], np.diff(features.indptr)[row]]
+        return Evidence(row, label, np.column_stack(columns).astype(np.float32))
+
+    def check(self, *, values: bool = True) -> None:
+        """Refuse parts that are not as declared or do not fit each other: a model folder is untrusted input."""
+        check(self, Scope({"features": self.vectoriser.n_features}, {}, values))
+        if not self.members:
+            raise ModelError("the blend has no member")
+        for name, member in self.members.items():
+            member.check(values=values)
+            if member.n_labels != self.n_labels:
+                got = (member.n_labels, self.n_labels)
+                raise ModelError("members of the blend differ in labels", where=name, got=got)
+
+    def answered_by(self, members: Sequence[Answers]) -> Sources:
+        """The same, with its members asked in these forms of theirs."""
+        other = replace(self)
+        other.__dict__["answering"] = list(members)
+        return other
+
+    @cached_property
+    def answering(self) -> list[Answers]:
+        """Each member by the native core where it knows every part of it."""
+        from xclearn.inference.native import native_predictor  # which knows all parts there are
+
+        forms: list[Answers] = []
+        for member in self.members.values():
+            forms.append(native_predictor(member) or member)
+        return forms
+
+    @cached_property
+    def _readers(self) -> list[int]:
+        """For each member the first that reads documents as it does."""
+        own = [member.vectoriser for member in self.answering]
+        return [next(j for j, other in enumerate(own) if same_vectoriser(one, other)) for one in own]
+
+    def _nearest_texts(self, rows: sp.csr_matrix, size: int) -> TopK:
+        assert self.label_texts is not None
+        ids, cosines = self.label_texts.index.nearest(rows, size)
+        return TopK(ids, cosines.astype(np.float64))
+
+
+@final
+@component("blend.v1")
+@dataclass(frozen=True)
+class Blend(Part):
+    """The probability of each candidate, from all evidence about it."""
+
+    sources: Sources
+    stacker: AnyStacker
+    calibration: Isotonic
+
+    @property
+    def n_labels(self) -> int:
+        return self.sources.n_labels
+
+    @property
+    def vectoriser(self) -> Vectoriser:
+        return self.sources.vectoriser
+
+    @property
+    def members(self) -> Sequence[Servable | Ensemble]:
+        return list(self.sources.members.values())
+
+    @property
+    def widest(self) -> int:
+        """Candidates of a document at most."""
+        return min(self.n_labels, self.sources.depth * len(self.sources.lists))
+
+    def answered_by(self, members: Sequence[Answers]) -> Blend:
+        """The same, with its members asked in these forms of theirs."""
+        return replace(self, sources=self.sources.answered_by(members))
+
+    def check(self, *, values: bool = True) -> None:
+        """Refuse parts that are not as declared or do not fit each other: a model folder is untrusted input."""
+        check_types(self)
+        self.sources.check(values=values)
+        check(self.stacker, Scope({"values": len(self.sources.value_names)}, {}, values))
+        check(self.calibration, Scope({}, {}, values))
+
+    def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
+        """As `Servable.predict`; labels that no source names are not predicted."""
+        check_k(k)
+        given = require(documents, self.vectoriser.reads)
+        found = [self._block(*block, k) for block in blocks_of(given, exclude)]
+        width = min(k, self.n_labels)
+        empty = TopK(np.empty((0, width), np.int64), np.empty((0, width), np.float32))
+        return TopK(*(np.concatenate(parts) for parts in zip(empty, *found, strict=True)))
+
+    def _block(self, documents: Documents, exclude: np.ndarray, k: int) -> TopK:
+        evidence = self.sources.evidence(documents, exclude)
+        logits = self.stacker(evidence.values)
+        best = best_pairs(evidence.rows, evidence.labels, logits, n_documents(documents), min(k, self.n_labels))
+        scores = np.where(best.ids < 0, -np.inf, self.calibration(best.scores))
+        return TopK(best.ids, scores.astype(np.float32))
+
+
+AnyServable: TypeAlias = Servable | Ensemble | Blend  # what a model holds
+
+
+def blocks_of(documents: Documents, exclude: np.ndarray) -> Iterator[tuple[Documents, np.ndarray]]:
+    """Some documents at a time, and the pairs of theirs to leave out."""
+    total = n_documents(documents)
+    for begin in range(0, total, ROWS_AT_ONCE):
+        rows = np.arange(begin, min(begin + ROWS_AT_ONCE, total))
+        here = exclude[(exclude[:, 0] >= begin) & (exclude[:, 0] < begin + len(rows))] - [begin, 0]
+        yield take_documents(documents, rows), here
+
+
+def best_pairs(rows: np.ndarray, labels: np.ndarray, scores: np.ndarray, n: int, k: int) -> TopK:
+    """The k best labels of each of n documents, of pairs (m,) with rows ascending."""
+    order = np.lexsort((labels, -scores, rows))
+    starts = np.searchsorted(rows, np.arange(n + 1))
+    places = starts[:-1, None] + np.arange(k)  # (n, k)
+    there = places < starts[1:, None]
+    chosen = order[np.minimum(places, max(0, len(order) - 1))] if len(order) else np.zeros((n, k), dtype=np.int64)
+    if not len(order):
+        return TopK(np.full((n, k), -1, dtype=np.int64), np.full((n, k), -np.inf))
+    return TopK(np.where(there, labels[chosen], -1), np.where(there, scores[chosen], -np.inf))
+
+
+def logits_of(found: TopK) -> np.ndarray:
+    """The logits of a member's scores, as if they were probabilities; −∞ where there is no label."""
+    scores = np.clip(found.scores.astype(np.float64), _SMALLEST, 1 - _SMALLEST)
+    return np.where(found.ids < 0, -np.inf, np.log(scores / (1 - scores)))
+
+
+def _candidates(lists: Sequence[TopK], n: int, n_labels: int, exclude: np.ndarray) -> np.ndarray:
+    """row · L + label of every label that a list names, ascending, without the pairs to leave out."""
+    keys = [(np.arange(n)[:, None] * n_labels + part.ids)[part.ids >= 0] for part in lists]
+    every = np.unique(np.concatenate(keys)) if keys else np.empty(0, dtype=np.int64)
+    return np.setdiff1d(every, exclude[:, 0] * n_labels + exclude[:, 1], assume_unique=False)
+
+
+def _of_list(part: TopK, keys: np.ndarray, n_labels: int) -> list[np.ndarray]:
+    """Score, gap to the row's best and 1 / place of each pair; NaN, NaN and 0 where the list does not name it."""
+    n, width = part.ids.shape
+    flat = np.where(part.ids < 0, -1, np.arange(n)[:, None] * n_labels + part.ids).ravel()
+    order = np.argsort(flat, kind="stable")
+    place = np.minimum(np.searchsorted(flat, keys, sorter=order), max(0, len(order) - 1))
+    position = order[place]
+    hit = flat[position] == keys
+    score = np.where(hit, part.scores.ravel()[position], np.nan)
+    best = part.scores[:, 0][keys // n_labels]
+    return [score, score - best, np.where(hit, 1 / (1 + position % width), 0.0)]
+
+
+def _looked_up(known: np.ndarray, values: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """The values of these keys, 0 where there is none; `known` is ascending."""
+    if not len(known):
+        return np.zeros(len(keys))
+    place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+    return np.where(known[place] == keys, values[place], 0.0)
+
+
+def _best_votes(keys: np.ndarray, share: np.ndarray, n: int, n_labels: int, k: int) -> TopK:
+    return best_pairs(keys // n_labels, keys % n_labels, share, n, k)
+
+
+def _cosines(rows: sp.csr_matrix, labels: sp.csr_matrix, row: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """The product of each pair's two rows."""
+    return np.asarray(rows[row].multiply(labels[label]).sum(axis=1)).ravel()

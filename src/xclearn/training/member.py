@@ -1,0 +1,39 @@
+"""An algorithm as a part of another: its stages run inside the whole's run, under names of their own.
+
+Knows nothing about what the parts are put together to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import final
+
+from xclearn.errors import ConfigError
+from xclearn.inference.blend import Blend
+from xclearn.inference.servable import Ensemble, Servable
+from xclearn.training.algorithm import Algorithm
+from xclearn.training.prepare import Prepared
+from xclearn.training.run import Run
+from xclearn.training.stage import Stage
+
+
+@final
+class Member:
+    """One algorithm on the data of one run; what it draws and keeps has its name in front."""
+
+    def __init__(self, name: str, algorithm: Algorithm, data: Prepared, run: Run) -> None:
+        self.algorithm = algorithm._resolve(data.size, run.device.type)
+        self._name, self._data, self._run = name, data, run.part(name)
+
+    def stages(self) -> Iterator[Stage]:
+        """To be trained one after the other."""
+        for stage in self.algorithm._stages(self._data, self._run):
+            yield dataclasses.replace(stage, name=f"{self._name}-{stage.name}")
+
+    def servable(self) -> Servable | Ensemble:
+        """What the trained stages serve."""
+        served = self.algorithm._finished(self._data, self._run)
+        if isinstance(served, Blend):
+            raise ConfigError("a blend cannot be a member of another", where="members", got=self.algorithm.name)
+        return served
