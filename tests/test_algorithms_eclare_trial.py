@@ -63,7 +63,7 @@ def test_a_graph_that_leads_to_the_right_labels_scores_and_one_that_leads_away_d
     shifted = sp.csr_matrix(np.roll(data.label_features.toarray(), -1, axis=0))
     texts = OutputTexts(SparseRows.of(shifted, CPU))
     network = TextNetwork(
-        torch.eye(data.features.shape[1]), texts, dropout=0.0, spectral=False, use_text=True, refinement=None,
+        torch.eye(data.features.shape[1]), [texts], dropout=0.0, spectral=False, use_text=True, refinement=None,
         sparse=False,
     ).eval()  # fmt: skip
     task = TextTask(network, feature_rows(data.features, CPU), SparseRows.of(data.relevance, CPU), 0.0, torch.float32)

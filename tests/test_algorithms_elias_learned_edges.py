@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from xclearn import kernels
 from xclearn.algorithms.elias.learned_edges import (
+    EdgeIndex,
     IndexedNetwork,
-    LabelIndex,
     PairClassifier,
     edges_from_matches,
     path_losses,
@@ -20,8 +20,9 @@ from xclearn.algorithms.elias.learned_edges import (
 )
 from xclearn.inference.components import ClusterBeam, Product
 from xclearn.inference.servable import Servable
+from xclearn.labels.lists import padded_rows
 from xclearn.parts.encoders import BagEncoder
-from xclearn.parts.label_clusters import membership, padded_rows
+from xclearn.parts.label_clusters import membership
 from xclearn.parts.row_training import row_classifier
 from xclearn.parts.rows import Gathered, SparseRows
 from xclearn.text import vectoriser_for
@@ -30,13 +31,13 @@ from xclearn.text.settings import Words
 SCALES = {"cluster_scale": 3.0, "edge_scale": 4.0}
 
 
-def index_of(labels: list[list[int]] | np.ndarray, edges, n_labels: int, dim: int = 4, seed: int = 0) -> LabelIndex:
+def index_of(labels: list[list[int]] | np.ndarray, edges, n_labels: int, dim: int = 4, seed: int = 0) -> EdgeIndex:
     torch.manual_seed(seed)
     weights = None if edges is None else torch.as_tensor(edges, dtype=torch.float32)
-    return LabelIndex(dim, torch.as_tensor(np.array(labels)), weights, n_labels=n_labels, **SCALES)
+    return EdgeIndex(dim, torch.as_tensor(np.array(labels)), weights, n_labels=n_labels, **SCALES)
 
 
-def random_index(seed: int, n_clusters: int = 6, n_edges: int = 5, n_labels: int = 15) -> LabelIndex:
+def random_index(seed: int, n_clusters: int = 6, n_edges: int = 5, n_labels: int = 15) -> EdgeIndex:
     labels = random_edges((n_clusters, n_edges), n_labels, seed)
     return index_of(labels, np.random.default_rng(seed).normal(size=labels.shape), n_labels, seed=seed)
 
@@ -47,13 +48,13 @@ def gathered(rows: list[list[int]]) -> Gathered:
     return Gathered(owner, columns, torch.ones(len(columns)), torch.zeros(len(rows)))
 
 
-def search(index: LabelIndex, x: torch.Tensor, beam: int, size: int, positives=None, most=None):
+def search(index: EdgeIndex, x: torch.Tensor, beam: int, size: int, positives=None, most=None):
     chances, strengths = index.chances(x), index.strengths()
     paths = index.paths(chances, strengths, beam, size, positives, most)
     return paths, index.reach(chances, strengths, paths)
 
 
-def plain_scores(index: LabelIndex, x: np.ndarray, explored: list[int]) -> dict[int, float]:
+def plain_scores(index: EdgeIndex, x: np.ndarray, explored: list[int]) -> dict[int, float]:
     """The best path to every label below some clusters, in float64, for one document."""
     logits = index.clusters.weight.detach().double().numpy() @ x + index.clusters.bias.detach().double().numpy()
     chances = np.exp(logits - logits.max())

@@ -10,8 +10,10 @@ from torch.nn import functional as F
 
 from xclearn import config
 from xclearn.algorithms.elias import Elias
-from xclearn.algorithms.elias.learned_edges import IndexedNetwork, LabelIndex, PairClassifier, random_edges
-from xclearn.algorithms.elias.stages import IndexedStages, Phase
+from xclearn.algorithms.elias.learned_edges import EdgeIndex, IndexedNetwork, PairClassifier, random_edges
+from xclearn.algorithms.elias.stages import IndexedStages, Phase, usual_rates
+from xclearn.config import AUTO
+from xclearn.parts.classifiers import RowClassifier
 from xclearn.parts.encoders import BagEncoder, random_table
 from xclearn.parts.row_training import Negatives, row_classifier
 from xclearn.parts.rows import SparseRows
@@ -32,7 +34,7 @@ FEATURES, RELEVANCE = matrix(V, 1), matrix(L, 2)
 
 
 def stages(**settings: object) -> IndexedStages:
-    common = {"beam": 2, "size": 8, "most_clusters": 0, "batch_size": 10, "warm_up": 0.1, "label_optimiser": "sgd"}
+    common = {"beam": 2, "size": 8, "most_clusters": 0, "warm_up": 0.1, "label_optimiser": "sgd"}
     rows = {"documents": SparseRows.of(FEATURES, CPU), "relevance": SparseRows.of(RELEVANCE, CPU)}
     return IndexedStages(
         **rows | common | {"weight_decay": 0.0, "reduction": "sum", "negatives": Negatives()} | settings
@@ -44,7 +46,7 @@ def network() -> IndexedNetwork:
     torch.manual_seed(0)
     encoder = BagEncoder(V, D, 0.3, torch.Generator().manual_seed(0), sparse=True)
     labels = torch.from_numpy(random_edges((C, 6), L, 0))
-    index = LabelIndex(D, labels, torch.rand(C, 6), n_labels=L, cluster_scale=2.0, edge_scale=3.0)
+    index = EdgeIndex(D, labels, torch.rand(C, 6), n_labels=L, cluster_scale=2.0, edge_scale=3.0)
     return IndexedNetwork(encoder, index, PairClassifier(L, D, -2.0, sparse=True)).eval()
 
 
@@ -86,7 +88,9 @@ def test_matches_are_chances_of_the_best_clusters_over_a_labels_documents(networ
 
 
 def stage_of(network: IndexedNetwork, phase: Phase, **settings: object):
-    return next(stages(**settings).stage("first", network, phase, 2, None, None))
+    apart = isinstance(network.classifier, RowClassifier)
+    resolved = config.resolve(phase, {"batch_size": 10, **usual_rates("cpu", apart=apart)})
+    return next(stages(**settings).stage("first", network, resolved, 2, None, None))
 
 
 def test_the_encoder_moves_at_every_step_and_the_rest_waits(network):
@@ -142,9 +146,9 @@ def test_classifiers_apart_from_the_paths_learn_as_one_vs_all_does(network):
 def test_apart_from_the_paths_a_fifth_of_what_is_missed_counts_unless_set(network):
     network.classifier = row_classifier(L, D, 0.5, "sgd", "bce_sum", CPU)
     given = type("Batch", (), {"rows": torch.arange(10), "step": 0, "generator": None})
-    phases = {weight: Phase(label_lr=1e-12, shortlist_loss_weight=weight) for weight in (None, 0.0, 1.0)}
+    phases = {weight: Phase(label_lr=1e-12, shortlist_loss_weight=weight) for weight in (AUTO, 0.0, 1.0)}
     found = {weight: stage_of(network, phase).loss(given).item() for weight, phase in phases.items()}
-    assert found[None] - found[0.0] == pytest.approx(0.2 * (found[1.0] - found[0.0]), rel=1e-4)
+    assert found[AUTO] - found[0.0] == pytest.approx(0.2 * (found[1.0] - found[0.0]), rel=1e-4)
 
 
 def test_averaged_and_accumulated_stages_resume_to_the_same_bits(tmp_path):

@@ -13,6 +13,7 @@ from planted import planted, relevant_first
 from xclearn import config, load
 from xclearn.algorithms.astec import Astec
 from xclearn.algorithms.lightdxml import Lightdxml
+from xclearn.config import AUTO
 from xclearn.data import Dataset
 from xclearn.errors import ConfigError, DataError, MissingExtra
 from xclearn.search import nearest
@@ -139,11 +140,11 @@ def test_a_served_model_scores_the_nearest_labels_with_one_network(data):
     ("device", "n_labels", "settings", "expected"),
     [
         ("cpu", 50_000, {}, {"negatives": "nearest", "refresh_every": 7, "label_epochs": 2, "fusion_weight": 0.3}),
-        ("cpu", 4_000, {}, {"negatives": "all", "model_epochs": 10, "label_epochs": 4, "label_lr": None}),
+        ("cpu", 4_000, {}, {"negatives": "all", "model_epochs": 10, "label_epochs": 4, "label_lr": AUTO}),
         ("cuda", 4_000, {}, {"negatives": "all", "model_epochs": 15, "label_lr": 0.2, "batch_size": 512}),
-        ("cuda", 4_000, {"label_optimiser": "adam"}, {"label_lr": None}),  # whose rate is the encoder's
-        ("cuda", 4_000, {"negatives": "nearest"}, {"label_lr": None}),
-        ("cuda", 50_000, {}, {"negatives": "all", "model_epochs": 20, "label_lr": None, "batch_size": 1024}),
+        ("cuda", 4_000, {"label_optimiser": "adam"}, {"label_lr": AUTO}),  # whose rate is the encoder's
+        ("cuda", 4_000, {"negatives": "nearest"}, {"label_lr": AUTO}),
+        ("cuda", 50_000, {}, {"negatives": "all", "model_epochs": 20, "label_lr": AUTO, "batch_size": 1024}),
     ],
 )
 def test_what_is_left_open_follows_the_device_and_the_labels(device, n_labels, settings, expected):

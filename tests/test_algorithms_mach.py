@@ -5,7 +5,7 @@ from planted import planted, relevant_first
 
 from xclearn.algorithms.mach import Mach
 from xclearn.data import Dataset
-from xclearn.parts.encoder_settings import Multilayer
+from xclearn.parts.encoder_settings import MultilayerSettings
 from xclearn.training.stage import Stopping
 
 N_LABELS, FEW = 24, 6  # labels, and buckets: four labels in each
@@ -32,7 +32,7 @@ def test_repetitions_tell_apart_what_shares_a_bucket(data):
 
 @pytest.mark.parametrize(("combine", "n_layers"), [("mean", 0), ("geometric", 2)])
 def test_every_variant_finds_the_planted_labels(data, combine, n_layers):
-    algorithm = fitted(data, combine=combine, encoder=Multilayer(n_layers=n_layers))
+    algorithm = fitted(data, combine=combine, encoder=MultilayerSettings(n_layers=n_layers))
     assert relevant_first(data, algorithm.predict(data.test.documents).ids) > 0.9
 
 

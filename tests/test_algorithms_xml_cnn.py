@@ -7,10 +7,10 @@ from planted import planted, relevant_first
 
 from xclearn.algorithms.xml_cnn import XmlCnn
 from xclearn.data import Dataset, LabelSet, Split
-from xclearn.parts.encoder_settings import Convolution
+from xclearn.parts.encoder_settings import ConvolutionSettings
 from xclearn.text import Sequences
 
-SMALL = Convolution(token_dim=16, n_filters=16)
+SMALL = ConvolutionSettings(token_dim=16, n_filters=16)
 
 
 def test_the_order_of_words_is_learnt():

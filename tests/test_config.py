@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xclearn import config
-from xclearn.config import Count, Range, Rate, Setting, Share, Size, Weight
+from xclearn.config import AUTO, Auto, Count, Number, Range, Rate, Setting, Share, Weight
 from xclearn.errors import ConfigError
 
 
@@ -41,11 +41,11 @@ class Model:
     """What the tests configure."""
 
     text: Words | WordPiece = field(default_factory=Words)  # how texts are cut
-    dim: Count | None = None  # length of vectors
+    dim: Auto[Count] = AUTO  # length of vectors
     lr: Rate = 0.1  # learning rate
     decay: Weight = 0.0  # weight decay
     dropout: Share = 0.5  # share dropped
-    workers: Size = 0  # processes beside this one
+    workers: Number = 0  # processes beside this one
     optimiser: Literal["sgd", "adam"] = "sgd"  # how rows move
     layers: tuple[int, ...] = (64, 32)  # widths
     name: str = "plain"  # a name
@@ -169,7 +169,7 @@ NUMBERS = st.floats(0, 1, exclude_min=True)
 MODELS = st.builds(
     Model,
     text=st.builds(Words, min_count=st.integers(1), lower=st.booleans()) | st.builds(WordPiece, size=st.integers(100)),
-    dim=st.none() | st.integers(1),
+    dim=st.just(AUTO) | st.integers(1),
     lr=NUMBERS,
     decay=NUMBERS,
     dropout=NUMBERS,
@@ -197,6 +197,68 @@ def test_plain_values_name_the_kind():
     assert plain["layers"] == [64, 32]
     assert plain["stopping"] is None
     assert list(plain) == [each.name for each in fields(Model)]
+
+
+# automatic settings
+
+
+@pytest.mark.parametrize("given", [{}, {"dim": None}, {"dim": "auto"}, {"dim": AUTO}])
+def test_auto_may_be_left_out_or_said(given):
+    assert config.build(Model, given) == Model()
+    assert Model().dim is AUTO
+
+
+@pytest.mark.parametrize("given", [None, "none"])
+def test_an_optional_part_may_be_none_and_is_not_auto(given):
+    assert config.build(Model, {"stopping": given}).stopping is None
+
+
+def test_auto_is_null_in_json_and_comes_back():
+    plain = json.loads(json.dumps(config.to_plain(Model())))
+    assert plain["dim"] is None
+    assert config.build(Model, plain).dim is AUTO
+
+
+def test_only_automatic_settings_are_chosen_and_the_original_stays():
+    model = Model(beam=3)
+    resolved = config.resolve(model, {"dim": 7, "beam": 5})
+    assert (resolved.dim, resolved.beam, model.dim) == (7, 3, AUTO)
+    assert config.resolve(model, {}).dim is AUTO  # it is chosen later
+
+
+def test_automatic_settings_of_a_part_are_chosen_too():
+    @dataclass(frozen=True, kw_only=True)
+    class Phase:
+        """A part."""
+
+        lr: Auto[Rate] = AUTO  # learning rate
+        steps: Count = 3  # of it
+
+    @dataclass(kw_only=True)
+    class Whole:
+        """Holds it."""
+
+        phase: Phase = field(default_factory=Phase)  # the part
+
+    assert config.resolve(Whole(), {"phase": {"lr": 0.5, "steps": 9}}).phase == Phase(lr=0.5)
+    assert config.resolve(Whole(phase=Phase(lr=0.1)), {"phase": {"lr": 0.5}}).phase == Phase(lr=0.1)
+
+
+def test_check_gives_values_the_types_of_their_fields():
+    checked = config.check(Model(lr=1, layers=[5]))
+    assert isinstance(checked.lr, float)
+    assert checked.layers == (5,)
+
+
+def test_settings_of_a_class_include_those_of_the_class_it_extends():
+    @dataclass(kw_only=True)
+    class More(Model):
+        """One more."""
+
+        depth: Count = 2  # of the tree
+
+    rows = {row.name: row for row in config.describe(More)}
+    assert (rows["lr"].help, rows["depth"].help) == ("learning rate", "of the tree")
 
 
 # merge
@@ -301,7 +363,8 @@ def test_one_row_a_setting_with_the_comment_beside_it():
     assert rows["text"] == Setting("text", "words or word_piece", "words", "how texts are cut")
     assert rows["text[words].min_count"].help == "words in fewer texts are left out"
     assert rows["text[word_piece].size"].default == "1000"
-    assert rows["stopping"].default == "auto"
+    assert rows["stopping"].default == "none"
+    assert rows["stopping"].type == "stopping or none"
     assert rows["stopping.patience"].type == "int, a number of at least 1"
     assert len(rows) == len(fields(Model)) + 4
 

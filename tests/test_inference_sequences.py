@@ -17,7 +17,7 @@ from xclearn.inference.components import AllLabels, Sigmoid
 from xclearn.inference.folder import Model, save_model
 from xclearn.inference.sequences import pool
 from xclearn.inference.servable import Servable
-from xclearn.parts.encoder_settings import Transformer, make_encoder
+from xclearn.parts.encoder_settings import TransformerSettings, make_encoder
 from xclearn.parts.encoders import encoder_optimisers
 from xclearn.parts.row_training import Negatives, RowTask, row_classifier
 from xclearn.parts.rows import SparseRows, feature_rows
@@ -38,7 +38,7 @@ def trained(folder: Path, data: Dataset) -> Servable:
     """A transformer and one classifier a label, trained together on whole batches."""
     text = Pretrained(folder=str(folder), max_length=9)
     vectoriser, generator = text.learn(data.train.documents), torch.Generator().manual_seed(0)
-    settings = Transformer(pooling="mean", dropout=0.0)
+    settings = TransformerSettings(pooling="mean", dropout=0.0)
     encoder = make_encoder(settings, text, vectoriser, DIM, generator, sparse=False)
     classifier = row_classifier(N_LABELS, encoder.dim, 0.05, "adam", "bce_sum", CPU)
     documents = feature_rows(vectoriser.transform(data.train.documents), CPU)

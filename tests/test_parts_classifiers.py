@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from xclearn import kernels
 from xclearn.parts import losses
-from xclearn.parts.classifiers import Pairs, RowClassifier, row_width
+from xclearn.parts.classifiers import LabelPairs, RowClassifier, row_width
 from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.row_update import RowAdam, RowSgd
 from xclearn.parts.rows import Gathered, SparseRows
@@ -209,7 +209,7 @@ def test_a_step_on_shortlists_equals_autograd(batch, monkeypatch, backend, loss,
     made.weight[:, : DIM + 1].normal_(generator=generator)
     before = made.weight.clone()
     shortlist = torch.randint(-1, L, (N, 20), generator=generator)
-    pairs = Pairs.of(shortlist, batch.positives)
+    pairs = LabelPairs.of(shortlist, batch.positives)
     x = batch.x.clone().requires_grad_()
     found = made.shortlist_loss(x, pairs)
     found.backward()
@@ -235,7 +235,7 @@ def test_a_step_on_shortlists_equals_autograd(batch, monkeypatch, backend, loss,
 def test_a_step_on_shortlists_in_bfloat16_follows_full_precision(batch, monkeypatch, kind):
     """As on a GPU, where the rows are read from their low-precision copy."""
     monkeypatch.setattr(kernels, "BACKEND", "numpy")
-    pairs = Pairs.of(torch.randint(-1, L, (N, 20), generator=torch.Generator().manual_seed(5)), batch.positives)
+    pairs = LabelPairs.of(torch.randint(-1, L, (N, 20), generator=torch.Generator().manual_seed(5)), batch.positives)
     found = []
     for compute in (torch.bfloat16, torch.float32):
         made = RowClassifier(LabelRows(0, L), DIM, PRIOR, kind(L, row_width(DIM), LR), compute)

@@ -11,15 +11,15 @@ from tiny_transformer import DIM, write_tokeniser, write_transformer
 
 from xclearn.errors import ConfigError, DataError
 from xclearn.parts.encoder_settings import (
-    Bag,
-    Convolution,
+    BagSettings,
+    ConvolutionSettings,
     EncoderSettings,
-    Multilayer,
-    Transformer,
+    MultilayerSettings,
+    TransformerSettings,
     encoder_dim,
     encoder_for,
-    encoder_parameters,
     encoder_products,
+    encoder_weights,
     make_encoder,
 )
 from xclearn.parts.encoders import DocumentEncoder
@@ -44,17 +44,22 @@ def pretrained(tmp_path) -> Pretrained:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [(Words(), Bag), (WordPiece(), Bag), (Sequences(), Convolution), (Pretrained(folder="f"), Transformer)],
+    [
+        (Words(), BagSettings),
+        (WordPiece(), BagSettings),
+        (Sequences(), ConvolutionSettings),
+        (Pretrained(folder="f"), TransformerSettings),
+    ],
 )
 def test_the_encoder_follows_the_vectoriser(text, expected):
     assert isinstance(encoder_for(text), expected)
 
 
 BAGS = [
-    (Bag(), Words()),
-    (Bag(residual=True), Words()),
-    (Multilayer(n_layers=2), Words()),
-    (Convolution(widths=(2, 3), n_pools=3), Sequences()),
+    (BagSettings(), Words()),
+    (BagSettings(residual=True), Words()),
+    (MultilayerSettings(n_layers=2), Words()),
+    (ConvolutionSettings(widths=(2, 3), n_pools=3), Sequences()),
 ]
 
 
@@ -65,44 +70,50 @@ def test_texts_become_vectors_and_the_size_is_known_before(settings, text):
     vectors = encoder(feature_rows(vectoriser.transform(TEXTS), CPU).take(torch.arange(4)))
     assert vectors.shape == (4, OUT) == (4, encoder_dim(text, OUT))
     counted = sum(value.numel() for value in encoder.parameters())
-    assert sum(encoder_parameters(settings, text, vectoriser.n_features, OUT)) == counted
+    assert sum(part.values for part in encoder_weights(settings, text, vectoriser.n_features, OUT)) == counted
+
+
+def test_a_sparse_gradient_holds_the_rows_of_the_batchs_tokens_and_their_sums():
+    dense, sparse = (encoder_weights(BagSettings(), Words(), 100, OUT, tokens)[0] for tokens in (None, 7.0))
+    assert (dense.gradient, sparse.gradient) == (4 * 100 * OUT, 4 * 2 * 7 * OUT)
 
 
 def test_a_transformer_has_its_own_width_and_its_size_is_in_its_file(pretrained):
-    encoder = made(Transformer(), pretrained)
+    encoder = made(TransformerSettings(), pretrained)
     assert encoder.dim == encoder_dim(pretrained, OUT) == DIM
     counted = sum(value.numel() for value in encoder.parameters())
-    assert encoder_parameters(Transformer(), pretrained, 10, OUT) == (0, counted)
+    assert [part.values for part in encoder_weights(TransformerSettings(), pretrained, 10, OUT)] == [0, counted]
 
 
 def test_each_weight_of_a_transformers_layers_is_multiplied_once_a_token(pretrained):
-    layers = made(Transformer(), pretrained).model.encoder.modules()
+    layers = made(TransformerSettings(), pretrained).model.encoder.modules()
     weights = sum(each.weight.numel() for each in layers if isinstance(each, torch.nn.Linear))
-    assert encoder_products(pretrained) == weights * pretrained.max_length > 0
-    assert encoder_products(Words()) == 0
+    assert encoder_products(TransformerSettings(), pretrained, OUT) == weights * pretrained.max_length > 0
+    assert encoder_products(BagSettings(), Words(), OUT) == 0
+    assert encoder_products(MultilayerSettings(n_layers=2), Words(), OUT) == 2 * (OUT * OUT + OUT)
 
 
 def test_distilbert_has_other_words_for_its_size(tmp_path):
     (tmp_path / "config.json").write_text('{"dim": 8, "n_layers": 3, "hidden_dim": 20}')
     text = Pretrained(folder=str(tmp_path), max_length=10)
     assert encoder_dim(text, OUT) == 8
-    assert encoder_products(text) == 3 * 10 * (4 * 8 * 8 + 2 * 8 * 20)
+    assert encoder_products(TransformerSettings(), text, OUT) == 3 * 10 * (4 * 8 * 8 + 2 * 8 * 20)
 
 
 def test_texts_longer_than_the_transformer_reads_are_refused(pretrained):
     with pytest.raises(ConfigError, match=r"vectoriser.max_length: .*got 65; allowed: up to 64"):
-        made(Transformer(), dataclasses.replace(pretrained, max_length=65))
+        made(TransformerSettings(), dataclasses.replace(pretrained, max_length=65))
 
 
 def test_a_tokeniser_of_another_transformer_is_refused(pretrained):
     write_tokeniser(Path(pretrained.folder), [f"word{i}" for i in range(50)])
     with pytest.raises(ConfigError, match="more tokens than the transformer"):
-        made(Transformer(), pretrained)
+        made(TransformerSettings(), pretrained)
 
 
 def test_a_convolution_without_filters_is_refused():
     with pytest.raises(ConfigError, match=r"encoder.widths"):
-        made(Convolution(widths=()), Sequences())
+        made(ConvolutionSettings(widths=()), Sequences())
 
 
 @pytest.mark.parametrize("config", ["{", "[]", "{}", '{"hidden_size": "wide"}'])
@@ -114,14 +125,19 @@ def test_a_transformer_that_does_not_say_its_width_is_refused(tmp_path, config):
 
 @pytest.mark.parametrize(
     ("settings", "text"),
-    [(Convolution(), Words()), (Bag(), Sequences()), (Multilayer(), Sequences()), (Transformer(), Words())],
+    [
+        (ConvolutionSettings(), Words()),
+        (BagSettings(), Sequences()),
+        (MultilayerSettings(), Sequences()),
+        (TransformerSettings(), Words()),
+    ],
 )
 def test_an_encoder_that_does_not_read_the_vectorisers_tokens_is_refused(settings, text):
     with pytest.raises(ConfigError, match=r"encoder: the encoder does not read.*Leave `encoder` at auto"):
         made(settings, text)
 
 
-@pytest.mark.parametrize("settings", [Convolution(), Transformer()])
+@pytest.mark.parametrize("settings", [ConvolutionSettings(), TransformerSettings()])
 @pytest.mark.parametrize("documents", [np.eye(3, dtype=np.float32), sp.csr_matrix(np.eye(3, dtype=np.float32))])
 def test_features_have_no_order_to_read(settings, documents):
     with pytest.raises(DataError, match="reads texts in their order"):

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from xclearn.errors import DataError
 from xclearn.inference.sparse import SparseClassifier
 from xclearn.parts.linear import (
-    Level,
+    LevelProblems,
     Solver,
     everything,
     leaf_order,
@@ -75,7 +75,7 @@ def test_levels_of_a_random_tree_by_brute_force():
 def planted_problem(n_problems):
     """Problem p has the documents with feature p."""
     features = sp.csr_matrix(np.tile(np.eye(n_problems, dtype=np.float32), (5, 1)))
-    return features, Level(np.array([0, n_problems]), everything(features.shape[0]), sp.csr_matrix(features.T))
+    return features, LevelProblems(np.array([0, n_problems]), everything(features.shape[0]), sp.csr_matrix(features.T))
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])

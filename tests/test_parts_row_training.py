@@ -7,14 +7,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from xclearn.algorithms.astec.surrogates import ProjectionTask, surrogate_task
 from xclearn.parts.encoders import BagEncoder
 from xclearn.parts.row_training import (
     Negatives,
-    ProjectionTask,
     RowTask,
     encoded,
     row_classifier,
-    surrogate_task,
     unigram_chance,
 )
 from xclearn.parts.rows import DenseRows, SparseRows

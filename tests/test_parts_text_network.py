@@ -1,12 +1,15 @@
 """DECAF's network: its parts against hand-written formulas, its served form, and what labels learn from each other."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
+from xclearn.algorithms.eclare.over_graph import texts_over_graph
 from xclearn.parts.rows import SparseRows
-from xclearn.parts.text_network import EmbeddingBlock, OutputTexts, TextNetwork, first_refinement, texts_over_graph
+from xclearn.parts.text_network import EmbeddingBlock, OutputTexts, TextNetwork, first_refinement
 
 V, D, OUTPUTS = 30, 6, 20
 CPU = torch.device("cpu")
@@ -16,10 +19,11 @@ def texts(seed: int = 0) -> sp.csr_matrix:
     return sp.random(OUTPUTS, V, 0.2, format="csr", dtype=np.float32, rng=np.random.default_rng(seed))
 
 
-def network(**options) -> TextNetwork:
+def network(over_graph: Sequence[OutputTexts] = (), **options) -> TextNetwork:
     table = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
     defaults = {"dropout": 0.0, "spectral": True, "use_text": True, "refinement": None, "sparse": False}
-    return TextNetwork(table, OutputTexts(SparseRows.of(texts(), CPU)), **(defaults | options)).eval()
+    own = OutputTexts(SparseRows.of(texts(), CPU))
+    return TextNetwork(table, [own, *over_graph], **(defaults | options)).eval()
 
 
 def test_a_new_block_halves_its_input_and_adds_half_of_its_positive_part():
@@ -77,7 +81,7 @@ def test_labels_that_never_meet_learn_from_each_other_through_a_shared_token():
     shared[0, [0, 1]], shared[1, [0, 2]], shared[2, [3, 4]] = 1, 1, 1
     table = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
     rows = OutputTexts(SparseRows.of(sp.csr_matrix(shared), CPU))
-    made = TextNetwork(table, rows, dropout=0.0, spectral=True, use_text=True, refinement=None, sparse=False)
+    made = TextNetwork(table, [rows], dropout=0.0, spectral=True, use_text=True, refinement=None, sparse=False)
     before = made.classifiers()[0].detach()
     made.classifiers(torch.tensor([0]))[0].sum().backward()
     with torch.no_grad():
@@ -98,7 +102,7 @@ def convolved(order: int = 1) -> list[OutputTexts]:
 @pytest.mark.parametrize("kind", ["block", "gcn", "light"])
 def test_a_convolved_text_is_one_more_part(kind):
     refinement = torch.randn(OUTPUTS, D, generator=torch.Generator().manual_seed(1))
-    made = network(refinement=refinement, spectral=False, convolved=convolved(), convolution=kind, combine="sum")
+    made = network(refinement=refinement, spectral=False, over_graph=convolved(), after=kind, combine="sum")
     own, over = (torch.from_numpy(texts(seed).toarray()) @ made.table for seed in (0, 7))
     after = {"block": 0.5 * over.relu() + 0.5 * over, "light": over, "gcn": made.graph_blocks[0](over)}[kind]
     expected = ((0.5 * own.relu() + 0.5 * own) + after + refinement) / 3
@@ -108,7 +112,7 @@ def test_a_convolved_text_is_one_more_part(kind):
 
 @pytest.mark.parametrize("combine", ["attention", "attention_sigmoid", "sum", "gates"])
 def test_some_classifiers_with_a_graph_are_rows_of_all(combine):
-    made = network(convolved=convolved(2), combine=combine, refinement=torch.randn(OUTPUTS, D))
+    made = network(over_graph=convolved(2), combine=combine, refinement=torch.randn(OUTPUTS, D))
     some = torch.tensor([2, 5, 19])
     assert torch.allclose(made.classifiers(some)[0], made.classifiers()[0][some], atol=1e-5)
     assert len(made.weighted_parts(some)) == 4
@@ -123,7 +127,7 @@ def test_labels_without_a_shared_token_learn_from_each_other_over_the_graph():
     table = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
     rows, near = (OutputTexts(SparseRows.of(sp.csr_matrix(each), CPU)) for each in (own, over))
     made = TextNetwork(
-        table, rows, dropout=0.0, spectral=True, use_text=True, refinement=None, sparse=False, convolved=[near],
+        table, [rows, near], dropout=0.0, spectral=True, use_text=True, refinement=None, sparse=False,
         combine="sum",
     ).eval()  # fmt: skip
     before = made.classifiers()[0].detach()
@@ -136,7 +140,7 @@ def test_labels_without_a_shared_token_learn_from_each_other_over_the_graph():
 
 
 def test_a_network_goes_on_with_the_blocks_and_biases_of_the_one_before():
-    before, after = network(convolved=convolved()), network(convolved=convolved())
+    before, after = network(over_graph=convolved()), network(over_graph=convolved())
     with torch.no_grad():
         for parameter in before.parameters():
             parameter.add_(0.1)
@@ -151,7 +155,7 @@ def test_a_network_goes_on_with_the_blocks_and_biases_of_the_one_before():
 def test_a_labels_own_text_starts_nearly_whole_beside_convolved_ones_and_half_beside_a_refinement():
     refinement = torch.zeros(OUTPUTS, D)
     for free, share in ((None, torch.sigmoid(torch.tensor(2.0))), (refinement, torch.tensor(0.5))):
-        made = network(convolved=convolved(), refinement=free, spectral=False)
+        made = network(over_graph=convolved(), refinement=free, spectral=False)
         own = torch.from_numpy(texts().toarray()) @ made.table
         assert torch.allclose(made.weighted_parts()[0], share * (0.5 * own.relu() + 0.5 * own), atol=1e-6)
 

@@ -6,27 +6,26 @@ import scipy.sparse as sp
 import torch
 from torch.nn import functional as F
 
+from xclearn.algorithms.eclare.over_graph import cluster_apart, graph_negatives, smoothed
+from xclearn.config import AUTO
 from xclearn.errors import ConfigError
 from xclearn.inference.components import ClusterBeam
 from xclearn.inference.graph import GameBeam, Graph
+from xclearn.labels.lists import padded_rows
 from xclearn.parts import label_clusters
 from xclearn.parts.label_clusters import (
-    cluster_apart,
     cluster_relevance,
     cluster_rows,
     cluster_texts,
     membership,
-    padded_rows,
-    smoothed,
 )
 from xclearn.parts.rows import SparseRows
 from xclearn.parts.text_network import OutputTexts, TextNetwork
 from xclearn.parts.text_training import (
-    Clusters,
-    FixedNegatives,
-    Shortlister,
+    ClusterOutputs,
+    ClusterShortlister,
+    FixedLabels,
     TextTask,
-    graph_negatives,
     make_clusters,
 )
 
@@ -42,7 +41,7 @@ RELEVANCE.sort_indices()
 def task() -> TextTask:
     table = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
     texts = OutputTexts(SparseRows.of(LABEL_TEXTS, CPU))
-    network = TextNetwork(table, texts, dropout=0.0, spectral=False, use_text=True, refinement=None, sparse=False)
+    network = TextNetwork(table, [texts], dropout=0.0, spectral=False, use_text=True, refinement=None, sparse=False)
     documents, positives = SparseRows.of(DOCUMENTS, CPU), SparseRows.of(RELEVANCE, CPU)
     return TextTask(network.eval(), documents, positives, PRIOR, torch.float32)
 
@@ -84,12 +83,12 @@ def test_best_is_the_brute_force_order(task):
     assert torch.allclose(scores, expected.values, atol=1e-5)
 
 
-def cluster_task(task: TextTask) -> tuple[np.ndarray, Clusters, TextTask]:
+def cluster_task(task: TextTask) -> tuple[np.ndarray, ClusterOutputs, TextTask]:
     cluster_of_label = np.arange(LABELS) % 8
     clusters = make_clusters(cluster_of_label, RELEVANCE, LABEL_TEXTS, CPU)
     assert (clusters.members.toarray() == (np.arange(len(clusters.labels))[:, None] == cluster_of_label)).all()
     network = TextNetwork(
-        task.network.table.detach(), clusters.texts, dropout=0.0, spectral=False, use_text=True, refinement=None,
+        task.network.table.detach(), [clusters.texts], dropout=0.0, spectral=False, use_text=True, refinement=None,
         sparse=False,
     ).eval()  # fmt: skip
     return cluster_of_label, clusters, TextTask(network, task.documents, clusters.positives, PRIOR, torch.float32)
@@ -102,9 +101,9 @@ def test_the_beam_is_the_smallest_that_reaches_the_recall(task):
     wanted = set(wanted)
     recall = [sum(cluster in order[row, :beam] for row, cluster in wanted) / len(wanted) for beam in range(1, 9)]
     smallest = next(beam for beam, reached in enumerate(recall, 1) if reached >= 0.7)
-    found = Shortlister(finder, clusters, None, 0.7)
+    found = ClusterShortlister(finder, clusters, AUTO, 0.7)
     assert (found.beam, found.recall) == (smallest, pytest.approx(recall[smallest - 1]))
-    fixed = Shortlister(finder, clusters, 3, 0.7)
+    fixed = ClusterShortlister(finder, clusters, 3, 0.7)
     assert (fixed.beam, fixed.recall) == (3, pytest.approx(recall[2]))
     listed = fixed.labels_of(torch.tensor([5]))
     expected = {label for label in range(LABELS) if cluster_of_label[label] in order[5, :3]}
@@ -116,13 +115,13 @@ def test_a_graph_of_clusters_brings_in_clusters_that_the_beam_missed(task, share
     """Each cluster passes its chance on to the next one and keeps none."""
     cluster_of_label, clusters, finder = cluster_task(task)
     ring = sp.csr_matrix(np.roll(np.eye(8, dtype=np.float32), 1, axis=1))
-    found = Shortlister(finder, clusters, 2, 0.7, Graph.of(ring), share)
+    found = ClusterShortlister(finder, clusters, 2, 0.7, Graph.of(ring), share)
     best = finder.best(finder.documents, torch.arange(N), 2)[0].numpy()
     for row in range(N):
         wanted = {(int(cluster) + 1) % 8 for cluster in best[row]} | (set(best[row].tolist()) if share < 1 else set())
         listed = found.labels_of(torch.tensor([row])).flatten()
         assert {int(cluster_of_label[label]) for label in listed[listed >= 0]} == wanted
-    plain = Shortlister(finder, clusters, 2, 0.7)
+    plain = ClusterShortlister(finder, clusters, 2, 0.7)
     assert isinstance(found.served("x"), GameBeam)
     assert isinstance(plain.served("x"), ClusterBeam)
     assert share == 1 or found.recall >= plain.recall
@@ -132,7 +131,7 @@ def test_neighbours_of_shortlisted_labels_are_trained_too(task):
     _, clusters, finder = cluster_task(task)
     near = torch.full((LABELS, 2), -1)
     near[:, 0] = (torch.arange(LABELS) + 1) % LABELS
-    plain, more = (Shortlister(finder, clusters, 1, 0.7, neighbours=each) for each in (None, near))
+    plain, more = (ClusterShortlister(finder, clusters, 1, 0.7, neighbours=each) for each in (None, near))
     for row in range(N):
         own, both = (
             {int(i) for i in each.labels_of(torch.tensor([row])).flatten() if i >= 0} for each in (plain, more)
@@ -142,7 +141,7 @@ def test_neighbours_of_shortlisted_labels_are_trained_too(task):
 
 def test_fixed_negatives_are_rows_of_their_table():
     table = torch.tensor([[1, 2], [3, -1]], dtype=torch.int32)
-    assert FixedNegatives(table).labels_of(torch.tensor([1, 0])).tolist() == [[3, -1], [1, 2]]
+    assert FixedLabels(table).labels_of(torch.tensor([1, 0])).tolist() == [[3, -1], [1, 2]]
 
 
 def test_negatives_of_the_graph_are_the_labels_bound_strongest_to_a_documents_own():

@@ -68,7 +68,7 @@ def test_without_faiss_exact_search_is_used_and_said(monkeypatch):
     monkeypatch.setattr(nearest, "_EXACT_CPU", 1000)
     monkeypatch.setattr(nearest, "find_spec", lambda name: None if name == "faiss" else importlib.util.find_spec(name))
     said: dict[str, str] = {}
-    assert isinstance(build_search(VECTORS, said=said.update), ExactSearch)
+    assert isinstance(build_search(VECTORS, on_fallback=said.update), ExactSearch)
     assert said == {"method": "exact", "reason": "faiss is not installed; pip install 'xclearn[ann]' makes it faster"}
     with pytest.raises(MissingExtra, match=r"got 'faiss'. Run pip install 'xclearn\[ann\]'"):
         build_search(VECTORS, "hnsw")

@@ -30,7 +30,7 @@ def clouds() -> tuple[torch.Tensor, sp.csr_matrix]:
 def lists(clouds, source: str, size: int = 8, method: str | None = None) -> np.ndarray:
     vectors, relevance = clouds
     centres = label_centres(vectors, relevance, n_extra=0, head=1, seed=0)
-    made = Shortlister(source=source, size=size, method=method, seed=0, said=print)
+    made = Shortlister(source=source, size=size, method=method, seed=0, on_fallback=print)
     return made.lists(vectors, relevance, centres)
 
 
@@ -108,7 +108,7 @@ def test_a_head_label_of_two_clouds_is_near_to_both_with_centres_of_its_own():
 
 def test_a_label_is_listed_once_though_it_has_several_centres():
     centres = Centres(F.normalize(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), dim=1), torch.tensor([0, 0, 1]))
-    made = Shortlister(source="centroids", size=2, method=None, seed=0, said=print)
+    made = Shortlister(source="centroids", size=2, method=None, seed=0, on_fallback=print)
     found = made.lists(torch.tensor([[1.0, 0.0]]), sp.csr_matrix(np.ones((1, 2), np.float32)), centres)
     assert found.tolist() == [[0, 1]]
 

@@ -1,5 +1,6 @@
 """The memory plan: its arithmetic against a real process, and what a refusal says."""
 
+import dataclasses
 import json
 import os
 import re
@@ -16,7 +17,17 @@ from xclearn.algorithms.elias.cost import IndexCost
 from xclearn.algorithms.elias.stages import Phase
 from xclearn.algorithms.one_vs_all import OneVsAll
 from xclearn.errors import PlanError
-from xclearn.training.plan import Plan, StageCost, available_memory, measured_flops, of_members, require_fit
+from xclearn.parts.cost import Weights
+from xclearn.training.plan import (
+    Plan,
+    StageCost,
+    available_memory,
+    beside,
+    measured_flops,
+    of_members,
+    require_fit,
+    stage_cost,
+)
 from xclearn.training.prepare import Size
 
 MIB = 1 << 20
@@ -114,13 +125,37 @@ def test_matching_labels_with_clusters_is_planned(beam, matches):
     """Of each relevant pair with every cluster explored, but of no more than there are pairs of label and cluster."""
     size = Size(n_documents=99, n_labels=40_000, n_features=9, n_feature_entries=99, n_relevant=300_000)
     cost = IndexCost(
-        **{"device": "cpu", "size": size, "batch_size": 16, "dim": 8, "clustered_dim": 8, "encoder": 72},
+        **{
+            "device": "cpu",
+            "size": size,
+            "batch_size": 16,
+            "dim": 8,
+            "clustered_dim": 8,
+            "encoder": (Weights(values=72),),
+        },
         **{"encoder_working": 0, "encoder_products": 0, "n_clusters": 4096, "n_edges": 100, "beam": beam},
         **{"shortlist": 0, "drawn": 99, "label_optimiser": "sgd", "stopping": False},
     )
-    stage = cost.stage("second", Phase(), 1, "matching")
+    stage = cost.stage("second", Phase(batch_size=16), 1, "matching")
     held = stage.parameters + stage.optimiser + stage.working
     assert 24 * matches < held < 24 * matches + 10 * MIB  # and the network
+
+
+def test_a_stage_costs_what_its_weights_declare():
+    """Ten values by Adam and a hundred by SGD, whose best epoch is kept; then a copy of 3,000 bytes is served."""
+    adam, sgd = Weights(values=10, touched=4), Weights(values=100, optimiser="sgd", copies=1)
+    assert [(each.held, each.state, each.gradient, each.best) for each in (adam, sgd)] == [
+        (40, 80, 16, 40),
+        (600, 0, 400, 400),
+    ]
+    own = Weights(values=10, in_module=True)
+    assert own.best == 40 + 80
+    settings = {"epochs": 3, "products": 7.0, "path": "exact", "step": 500}
+    plain = stage_cost("train", [adam, sgd], **settings)
+    assert (plain.parameters, plain.optimiser, plain.working, plain.flops_per_epoch) == (640, 80, 500, 42)
+    assert stage_cost("train", [adam, sgd], best=True, **settings).working == 500 + 440
+    assert stage_cost("train", [adam, sgd], served=3_000, **settings).working == 3_000 - 80
+    assert beside(plain, 5).parameters == 645
 
 
 def test_facts_are_plain_numbers():
@@ -162,15 +197,15 @@ def test_a_refusal_names_the_first_setting_that_fits():
 @pytest.mark.parametrize("share", [0.95, 0.8, 0.6])
 def test_the_setting_a_refusal_names_really_fits(exact_labels, share):
     settings = {"embedding_dim": 512, "batch_size": 1024, "epochs": 1, "exact_labels": exact_labels}
-    algorithm = OneVsAll(**settings)
+    algorithm = OneVsAll(**settings)._resolve(SIZE, "cpu")
     plan = algorithm._plan(SIZE, "cpu")
     available = int(share * plan.peak)
     with pytest.raises(PlanError) as caught:
         require_fit(plan, available, lambda: algorithm._alternatives(SIZE, "cpu"))
     name, value = re.fullmatch(r"Set (\w+) = (\d+)\.", caught.value.todo).groups()
-    smaller = OneVsAll(**settings | {name: int(value)})._plan(SIZE, "cpu")
+    smaller = dataclasses.replace(algorithm, **{name: int(value)})._plan(SIZE, "cpu")
     assert smaller.peak <= available
-    doubled = OneVsAll(**settings | {name: 2 * int(value)})._plan(SIZE, "cpu")
+    doubled = dataclasses.replace(algorithm, **{name: 2 * int(value)})._plan(SIZE, "cpu")
     assert doubled.peak > available  # no smaller than needed
 
 
@@ -200,7 +235,8 @@ def test_plan_without_training(planted_texts):
 )
 def test_more_of_anything_needs_more(smaller, larger):
     base = {"embedding_dim": 128, "batch_size": 512, "epochs": 1}
-    peaks = [config.build(OneVsAll, base | given)._plan(SIZE, "cpu").peak for given in (smaller, larger)]
+    made = [config.build(OneVsAll, base | given)._resolve(SIZE, "cpu") for given in (smaller, larger)]
+    peaks = [each._plan(SIZE, "cpu").peak for each in made]
     assert peaks[0] < peaks[1]
 
 

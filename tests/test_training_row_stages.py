@@ -9,9 +9,11 @@ import torch
 from planted import planted
 from torch import nn
 
-from xclearn.parts.encoder_settings import Bag
+from xclearn.algorithms.astec.surrogates import ProjectionTask
+from xclearn.config import AUTO
+from xclearn.parts.encoder_settings import BagSettings
 from xclearn.parts.encoders import BagEncoder
-from xclearn.parts.row_training import Negatives, ProjectionTask, RowTask
+from xclearn.parts.row_training import Negatives, RowTask
 from xclearn.parts.rows import DenseRows, SparseRows
 from xclearn.parts.transfer import TransferBlock, TransferEncoder
 from xclearn.text import Words
@@ -91,7 +93,7 @@ def test_rows_have_the_rate_of_their_optimiser_unless_one_is_set(settings, loss,
 @pytest.mark.parametrize(("kind", "device", "lazy"), [("texts", "cpu", 1), ("texts", "cuda", 0), ("dense", "cpu", 0)])
 def test_an_encoder_has_a_sparse_gradient_on_a_cpu_where_documents_have_few_features(kind, device, lazy):
     data, run = prepare(planted(kind, n_labels=4), Words(), None, 0), Run(CPU, 0, Checkpoint(None), lambda _: None)
-    made, other = (stages(device=device).encoder(Bag(), Words(), data, run, member) for member in (0, 1))
+    made, other = (stages(device=device).encoder(BagSettings(), Words(), data, run, member) for member in (0, 1))
     assert len(made.lazy_parameters()) == lazy
     assert made.token_embeddings.shape == (data.size.n_features, DIM)
     assert (made.token_embeddings != other.token_embeddings).any()
@@ -126,5 +128,5 @@ def test_a_re_ranker_of_more_labels_than_there_are_is_trained_on_all():
 
 
 def test_the_mix_of_one_scorer_and_of_two():
-    assert dataclasses.astuple(reranker_mix(1, 0.6, None, by_row=True)) == ([1.0], 1.0, True)
+    assert dataclasses.astuple(reranker_mix(1, 0.6, AUTO, by_row=True)) == ([1.0], 1.0, True)
     assert dataclasses.astuple(reranker_mix(2, 0.6, 0.0, by_row=False)) == (pytest.approx([0.4, 0.6]), 0.0, False)

@@ -73,14 +73,14 @@ class Counted:
 @pytest.mark.parametrize("value", [np.arange(6).reshape(2, 3), np.float32(2.5).reshape(()), np.empty((0, 2))])
 def test_kept_values_are_used_again_for_the_same_inputs_only(tmp_path, value):
     compute = Counted(value)
-    first = run(folder=tmp_path).keep("clusters", "seed 0", compute)
-    again = run(folder=tmp_path).keep("clusters", "seed 0", compute)
+    first = run(folder=tmp_path).keep("clusters", compute, inputs="seed 0")
+    again = run(folder=tmp_path).keep("clusters", compute, inputs="seed 0")
     assert compute.times == 1
     assert first.tobytes() == again.tobytes() == value.tobytes()
     assert (again.dtype, again.shape) == (value.dtype, value.shape)
     again[...] = 7  # it is a copy that may be changed
-    run(folder=tmp_path).keep("clusters", "seed 1", compute)
-    run(folder=tmp_path).keep("graph", "seed 0", compute)
+    run(folder=tmp_path).keep("clusters", compute, inputs="seed 1")
+    run(folder=tmp_path).keep("graph", compute, inputs="seed 0")
     assert compute.times == 3
 
 
@@ -88,7 +88,7 @@ def test_without_a_folder_nothing_is_kept():
     compute = Counted(np.ones(2))
     one = run()
     for _ in range(2):
-        one.keep("clusters", "seed 0", compute)
+        one.keep("clusters", compute, inputs="seed 0")
     assert compute.times == 2
 
 

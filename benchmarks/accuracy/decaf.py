@@ -38,7 +38,7 @@ from xclearn.inference.components import ClusterBeam
 from xclearn.inference.evaluation import label_counts
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.metrics import volume_bins
-from xclearn.parts.surrogates import word_vectors
+from xclearn.parts.frozen import latent_tokens
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.prepare import prepare
 
@@ -134,7 +134,7 @@ def vectors_for(data: Dataset, arguments: argparse.Namespace, folder: Path) -> s
     algorithm = config.build(algorithms.find("decaf"), settings, "decaf")
     dim = getattr(algorithm, "embedding_dim", None) or _WORD_DIM
     features = prepare(data, algorithm.vectoriser, None, 0).features
-    np.save(folder / "latent.npy", normalize(word_vectors(features, dim, 0)))
+    np.save(folder / "latent.npy", normalize(latent_tokens(features, dim, 0)))
     return f"word_vectors={folder / 'latent.npy'} embedding_dim={dim}"
 
 

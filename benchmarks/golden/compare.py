@@ -7,6 +7,7 @@ records are made.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,15 @@ NEAR = 1e-6  # between two scores
 _NOT_COMPARED = ("seconds",)
 
 
-def differences(old: Path, new: Path) -> Iterator[str]:
-    """One line for each difference between two folders of `record.py`."""
+def differences(old: Path, new: Path, only: str = "") -> Iterator[str]:
+    """One line for each difference between two folders of `record.py`, in cases whose name holds `only`."""
     before, after = (json.loads((folder / "record.json").read_text()) for folder in (old, new))
-    for name in before["cases"]:
+    for name in (name for name in before["cases"] if only in name):
         yield from _values(before["cases"][name], after["cases"].get(name, {}), name)
         yield from _predictions(old / name, new / name)
     for part in ("settings", "commands", "openapi"):
-        yield from _values(before.get(part), after.get(part), part)
+        if part in after or not only:
+            yield from _values(before.get(part), after.get(part), part)
 
 
 def _values(before: Any, after: Any, where: str) -> Iterator[str]:
@@ -35,8 +37,14 @@ def _values(before: Any, after: Any, where: str) -> Iterator[str]:
                 yield f"{where}.{key}: gone"
             elif key not in _NOT_COMPARED:
                 yield from _values(value, after[key], f"{where}.{key}")
-    elif before != after:
+    elif before != after and not _same_default(before, after):
         yield f"{where}: {_short(before)} → {_short(after)}"
+
+
+def _same_default(before: Any, after: Any) -> bool:
+    """Whether two settings differ only in the word for an absent part, which was "auto" before it was "none"."""
+    old, new = (re.sub(r"\bnone\b", "auto", text) if isinstance(text, str) else None for text in (before, after))
+    return old is not None and old == new
 
 
 def _predictions(old: Path, new: Path) -> Iterator[str]:

@@ -18,7 +18,7 @@ import torch
 from benchmarks.record import record
 
 from xclearn import kernels
-from xclearn.parts.classifiers import Pairs
+from xclearn.parts.classifiers import LabelPairs
 from xclearn.parts.pair_products import pair_scores
 from xclearn.parts.row_training import row_classifier
 from xclearn.parts.rows import Gathered
@@ -73,7 +73,7 @@ def shortlist_steps(generator: torch.Generator) -> dict[str, Callable[[], object
     """A training step on shortlists with each update of the rows, and the scores of pairs with both gradients."""
     shortlist = torch.randint(N_LABELS, (N_DOCUMENTS, SHORTLIST), generator=generator)
     owner, columns = torch.arange(N_DOCUMENTS), shortlist[:, 0]
-    pairs = Pairs.of(shortlist, Gathered(owner, columns, torch.ones(N_DOCUMENTS), owner))
+    pairs = LabelPairs.of(shortlist, Gathered(owner, columns, torch.ones(N_DOCUMENTS), owner))
     x = torch.randn(N_DOCUMENTS, ROW_DIM, generator=generator)
     labels, column = pairs.labels.unique_consecutive(return_inverse=True)
     own, other = x.clone().requires_grad_(), torch.randn(len(labels), ROW_DIM, generator=generator).requires_grad_()

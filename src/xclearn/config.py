@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import enum
 import inspect
 import math
 import re
@@ -19,11 +20,23 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, final
 
 from xclearn.errors import ConfigError, nearest
 
 T = TypeVar("T")
+
+
+@final
+class _Automatic(enum.Enum):
+    AUTO = "auto"
+
+    def __repr__(self) -> str:
+        return "AUTO"
+
+
+AUTO: Any = _Automatic.AUTO  # a setting that is chosen from the data before training, or by training
+Auto: TypeAlias = Annotated[T, AUTO]  # a field that may hold AUTO until it is resolved; None is "auto" in JSON
 
 _LARGEST_FLOAT = int(sys.float_info.max)
 
@@ -46,7 +59,7 @@ class Range:
 
 
 Count = Annotated[int, Range(1)]  # 1, 2, 3, …
-Size = Annotated[int, Range(0)]  # 0, 1, 2, …
+Number = Annotated[int, Range(0)]  # 0, 1, 2, …
 Rate = Annotated[float, Range(0, open_low=True)]  # a learning rate or scale
 Weight = Annotated[float, Range(0)]  # zero switches it off
 Share = Annotated[float, Range(0, 1)]  # a probability or a fraction
@@ -63,8 +76,8 @@ class Setting:
 
 
 def kind_of(settings: type) -> str:
-    """The name by which a settings class is chosen in a file: `WordPiece` → `word_piece`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", settings.__name__).lower()
+    """The name by which a settings class is chosen in a file: `WordPiece` → `word_piece`, `BagSettings` → `bag`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", settings.__name__.removesuffix("Settings")).lower()
 
 
 def describe(settings: type) -> list[Setting]:
@@ -92,22 +105,36 @@ def build(settings: type[T], values: Mapping[str, Any], where: str = "settings")
     return settings(**given)
 
 
-def check(settings: object, where: str = "settings") -> None:
-    """Refuse an instance whose values do not fit its field types; constructors store without looking."""
+def check(settings: T, where: str = "settings") -> T:
+    """A copy whose values have the types of their fields, or an error: constructors store without checking."""
     hints = typing.get_type_hints(type(settings), include_extras=True)
+    values = {}
     for field in _fields(type(settings)):
-        _convert(hints[field.name], getattr(settings, field.name), f"{where}.{field.name}")
+        values[field.name] = _convert(hints[field.name], getattr(settings, field.name), f"{where}.{field.name}")
+    return dataclasses.replace(settings, **values)  # type: ignore[type-var]
+
+
+def resolve(settings: T, chosen: Mapping[str, Any]) -> T:
+    """A copy in which each automatic field holds the value chosen for it; `chosen` may hold a mapping for a part."""
+    values = {}
+    for field in _fields(type(settings)):
+        value = getattr(settings, field.name)
+        if value is AUTO or value is None:
+            values[field.name] = chosen.get(field.name, value)
+        elif _is_settings(type(value)) and isinstance(part := chosen.get(field.name), Mapping):
+            values[field.name] = resolve(value, part)
+    return dataclasses.replace(settings, **values)  # type: ignore[type-var]
 
 
 def to_plain(settings: object) -> dict[str, Any]:
-    """The reverse of `build`: plain values that JSON and TOML can hold, `kind` included where a union must choose."""
+    """The reverse of `build`: plain values that JSON can hold, with `kind` where a union must choose; AUTO is null."""
     plain: dict[str, Any] = {}
     for field in _fields(type(settings)):
         value = getattr(settings, field.name)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             plain[field.name] = {"kind": kind_of(type(value)), **to_plain(value)}
         else:
-            plain[field.name] = list(value) if isinstance(value, tuple) else value
+            plain[field.name] = list(value) if isinstance(value, tuple) else None if value is AUTO else value
     return plain
 
 
@@ -157,10 +184,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     """`value` as the annotated type, or a ConfigError that says what the type allows."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        converted = _convert(arguments[0], value, where)
-        if not arguments[1].holds(converted):
-            raise ConfigError("out of range", where=where, got=value, allowed=str(arguments[1]))
-        return converted
+        return _convert_annotated(arguments[0], arguments[1:], value, where)
     if origin in (typing.Union, types.UnionType):
         return _convert_union(hint, arguments, value, where)
     if origin is Literal:
@@ -176,8 +200,18 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     return _convert_scalar(hint, value, where)
 
 
+def _convert_annotated(hint: Any, notes: tuple[Any, ...], value: Any, where: str) -> Any:
+    if AUTO in notes and (value is None or value is AUTO or value == AUTO.value):
+        return AUTO
+    converted = _convert(hint, value, where)
+    for note in notes:
+        if isinstance(note, Range) and not note.holds(converted):
+            raise ConfigError("out of range", where=where, got=value, allowed=str(note))
+    return converted
+
+
 def _convert_union(hint: Any, arguments: tuple[Any, ...], value: Any, where: str) -> Any:
-    if value is None and types.NoneType in arguments:
+    if types.NoneType in arguments and (value is None or value == "none"):
         return None
     if members := _members(hint):
         return _convert_settings(members, value, where)
@@ -192,8 +226,7 @@ def _convert_union(hint: Any, arguments: tuple[Any, ...], value: Any, where: str
 
 def _convert_settings(members: tuple[type, ...], value: Any, where: str) -> Any:
     if isinstance(value, members):
-        check(value, where)
-        return value
+        return check(value, where)
     table = dict(value) if isinstance(value, Mapping) else {"kind": value}
     by_kind = {kind_of(member): member for member in members}
     kind = table.pop("kind", next(iter(by_kind)))
@@ -213,6 +246,7 @@ def _convert_scalar(hint: Any, value: Any, where: str) -> Any:
 
 def _members(hint: Any) -> tuple[type, ...]:
     """The settings classes a field chooses from."""
+    hint = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return tuple(member for member in (typing.get_args(hint) if union else (hint,)) if _is_settings(member))
 
@@ -224,9 +258,10 @@ def _is_settings(hint: Any) -> bool:
 def _type_text(hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return f"{_type_text(arguments[0])}, {arguments[1]}"
+        ranges = [f", {note}" for note in arguments[1:] if isinstance(note, Range)]
+        return "".join([_type_text(arguments[0]), *ranges, " or auto" if AUTO in arguments[1:] else ""])
     if origin in (typing.Union, types.UnionType):
-        return " or ".join("auto" if argument is types.NoneType else _type_text(argument) for argument in arguments)
+        return " or ".join("none" if argument is types.NoneType else _type_text(argument) for argument in arguments)
     if origin is Literal:
         return " | ".join(map(str, arguments))
     if origin is tuple:
@@ -240,7 +275,9 @@ def _default_text(field: dataclasses.Field[Any]) -> str:
         return "required"
     if dataclasses.is_dataclass(default) and not isinstance(default, type):
         return kind_of(type(default))
-    return "auto" if default is None else str(default)
+    if default is None:
+        return "none"
+    return "auto" if default is AUTO else str(default)
 
 
 def _comments(settings: type) -> dict[str, str]:

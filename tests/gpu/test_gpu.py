@@ -23,7 +23,7 @@ from planted import planted, relevant_first  # noqa: E402
 from quick import epochs_everywhere  # noqa: E402
 
 from xclearn import algorithms  # noqa: E402
-from xclearn.algorithms.elias.learned_edges import LabelIndex, random_edges  # noqa: E402
+from xclearn.algorithms.elias.learned_edges import EdgeIndex, random_edges  # noqa: E402
 from xclearn.algorithms.one_vs_all import OneVsAll  # noqa: E402
 from xclearn.data import Dataset, LabelSet, Split  # noqa: E402
 from xclearn.inference import load  # noqa: E402
@@ -221,7 +221,7 @@ def test_paths_on_the_gpu_are_those_on_the_cpu() -> None:
     """From the same chances; on the CPU the native core searches."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.from_numpy(random_edges((64, 50), 1000, 0))
-    index = LabelIndex(16, labels, torch.rand(labels.shape), n_labels=1000, cluster_scale=10.0, edge_scale=20.0)
+    index = EdgeIndex(16, labels, torch.rand(labels.shape), n_labels=1000, cluster_scale=10.0, edge_scale=20.0)
     positives = SparseRows.of(random_rows(100, 1000, 3, seed=1), torch.device("cpu")).take(torch.arange(100))
     with torch.no_grad():
         chances, strengths = index.chances(torch.randn(100, 16, generator=generator)), index.strengths()

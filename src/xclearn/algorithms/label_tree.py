@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import Count, Range, Rate, Weight
+from xclearn.config import AUTO, Auto, Count, Range, Rate, Weight
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import LabelTrees, Tree, TreeLevel
 from xclearn.labels.clustering import cluster_labels, label_centroids
@@ -65,7 +65,7 @@ class LabelTree(Algorithm):
     epochs: Count = 20  # passes of the solver over its examples at most
     threshold: Weight = 0.1  # weights up to this are dropped
     beam: Count = 10  # nodes of a level that a search goes on from
-    label_text_weight: Weight | None = None  # of the cosine with the label's text; 0 leaves it out
+    label_text_weight: Auto[Weight] = AUTO  # of the cosine with the label's text; 0 leaves it out
     game: GameStep | None = None  # pass the scores of the best labels on over a label graph
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 
@@ -94,7 +94,7 @@ class LabelTree(Algorithm):
         features = sp.csr_matrix(data.features, dtype=np.float32)
         self.steps_ = [self.game.build(data.relevance, data.label_names, run.seed_of("graph"))] if self.game else []
         self.trees_ = [self._tree(features, data.relevance, run, number) for number in range(self.n_trees)]
-        if self.label_text_weight is None:
+        if self.label_text_weight is AUTO:
             self.label_text_weight = best_text_weight(data, self.stopping, lambda weight: self._served(data, weight))
         yield from ()  # a solver needs no stage
 
@@ -102,18 +102,18 @@ class LabelTree(Algorithm):
         widths = level_widths(relevance.shape[1], self.branching, self.max_leaf)
         n_clusters, seed = widths[-1] if widths else 1, run.seed_of("tree", number)
         clusters = run.keep(
-            f"clusters-{number}", "", lambda: cluster_labels(label_centroids(relevance, features), n_clusters, seed)
+            f"clusters-{number}", lambda: cluster_labels(label_centroids(relevance, features), n_clusters, seed)
         )
         solver = Solver(self.loss, self.cost, self.epochs, self.threshold, seed)
         levels = []
         for depth, level in enumerate(tree_levels(relevance, clusters, widths)):
-            arrays = run.keep_all(f"tree-{number}-{depth}", "", partial(solver.train, features, level))
+            arrays = run.keep_all(f"tree-{number}-{depth}", partial(solver.train, features, level))
             levels.append(TreeLevel.of(level.children, matrix_of(arrays, features.shape[1]), arrays["bias"]))
             run.log("step", stage=f"tree-{number}", step=depth + 1, steps=len(widths) + 1)
         return Tree(levels, leaf_order(clusters))
 
     def _servable(self, data: Prepared) -> Servable:
-        return self._served(data, self.label_text_weight or 0.0)
+        return self._served(data, self.label_text_weight)
 
     def _served(self, data: Prepared, text_weight: float) -> Servable:
         scorer = LabelTrees("features", self.trees_, self.loss, self.beam)

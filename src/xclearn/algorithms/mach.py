@@ -18,25 +18,24 @@ from typing import Any, ClassVar, Literal, NamedTuple, final
 
 import numpy as np
 
-from xclearn.config import Count, Rate, Share
+from xclearn.config import AUTO, Auto, Count, Rate, Share
 from xclearn.inference.components import AllLabels, Sigmoid
 from xclearn.inference.hashed import BucketClassifier, Joined
 from xclearn.inference.servable import Servable
-from xclearn.labels.hashing import hash_labels
-from xclearn.parts.classifiers import row_width
-from xclearn.parts.encoder_settings import Multilayer, encoder_parameters, make_encoder
+from xclearn.parts.encoder_settings import MultilayerSettings, encoder_weights, make_encoder
 from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.label_clusters import cluster_relevance, membership
-from xclearn.parts.losses import blocks
 from xclearn.parts.row_training import Negatives, RowTask, row_classifier
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 from xclearn.text import Subwords, WordPiece, Words
-from xclearn.training.algorithm import Algorithm, number
-from xclearn.training.plan import Plan, StageCost
+from xclearn.training.algorithm import Algorithm
+from xclearn.training.plan import Plan, of_members
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.row_stages import RowStages
 from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
+
+_PRIME = (1 << 31) - 1  # above any number of labels; products stay within 64 bits
 
 
 class _Repetition(NamedTuple):
@@ -53,13 +52,13 @@ class Mach(Algorithm):
     name: ClassVar[str] = "mach"
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
-    encoder: Multilayer = field(default_factory=Multilayer)  # layers of each network
-    embedding_dim: Count | None = None  # width of all layers
-    n_repetitions: Count | None = None  # hashings, and networks
-    n_buckets: Count | None = None  # of each hashing
+    encoder: MultilayerSettings = field(default_factory=MultilayerSettings)  # layers of each network
+    embedding_dim: Auto[Count] = AUTO  # width of all layers
+    n_repetitions: Auto[Count] = AUTO  # hashings, and networks
+    n_buckets: Auto[Count] = AUTO  # of each hashing
     combine: Literal["mean", "geometric"] = "mean"  # how the probabilities of a label's buckets are averaged
-    epochs: Count | None = None  # passes over train of each network
-    batch_size: Count | None = None  # documents per step
+    epochs: Auto[Count] = AUTO  # passes over train of each network
+    batch_size: Auto[Count] = AUTO  # documents per step
     encoder_lr: Rate = 0.003  # peak learning rate of encoders (Adam)
     bucket_lr: Rate = 0.1  # peak learning rate of the buckets' rows (SGD), per document
     warm_up: Share = 0.1  # share of training in which learning rates rise
@@ -76,44 +75,30 @@ class Mach(Algorithm):
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
-        dim, gpu, n_buckets = number(self.embedding_dim), device == "cuda", number(self.n_buckets)
-        batch = min(number(self.batch_size), size.n_documents)
-        table, rest = encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim)
-        rows = n_buckets * row_width(dim)
-        block = max(end - begin for begin, end in blocks(n_buckets, batch, device))
-        lazy = not gpu and not size.dense
-        tokens = batch * size.n_feature_entries / size.n_documents
-        gradients = math.ceil(dim * (2 * tokens if lazy else size.n_features))
-        costs = [
-            StageCost(
-                name=f"repetition-{i}",
-                parameters=(i + 1) * 4 * (table + rest + rows) + (2 * rows if gpu else 0),  # those before stay
-                optimiser=8 * (table + rest),
-                working=4 * (3 * batch * block + rows + gradients),
-                flops_per_epoch=6.0 * size.n_documents * (n_buckets * row_width(dim) + rest),
-                epochs=number(self.epochs),
-                path=f"exact: all {n_buckets:,} buckets of {size.n_labels:,} labels",
-            )
-            for i in range(number(self.n_repetitions))
-        ]
-        data = (4 if size.dense else 8) * size.n_feature_entries + 24 * size.n_relevant + 16 * size.n_documents
-        return Plan(device=device, data=data, stages=tuple(costs))
+        stages = self._row_stages(device)
+        tokens = size.sparse_tokens(self.batch_size, device)
+        trained = encoder_weights(self.encoder, self.vectoriser, size.n_features, stages.dim, tokens)
+        cost = stages.cost(
+            "repetition",
+            size,
+            trained,
+            epochs=self.epochs,
+            outputs=self.n_buckets,
+            scored=self.n_buckets,
+            path=f"exact: all {self.n_buckets:,} buckets of {size.n_labels:,} labels",
+        )
+        data = size.data_bytes + 16 * size.n_relevant  # buckets instead of labels, while they are made
+        return Plan(device=device, data=data, stages=of_members([cost], self.n_repetitions, cost.parameters))
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         documents = feature_rows(data.features, run.device)
-        stages = RowStages(
-            dim=number(self.embedding_dim),
-            batch_size=number(self.batch_size),
-            warm_up=self.warm_up,
-            stopping=self.stopping,
-            device=run.device.type,
-        )
+        stages = self._row_stages(run.device.type)
         self.repetitions_: list[_Repetition] = []
         score = stages.served_score(lambda: self._servable(data), data)
-        for i in range(number(self.n_repetitions)):
+        for i in range(self.n_repetitions):
             made = self._repetition(i, documents, data, run)
             self.repetitions_.append(made)
-            yield stages.stage(f"repetition-{i}", made.task, self.encoder_lr, number(self.epochs), score=score)
+            yield stages.stage(f"repetition-{i}", made.task, self.encoder_lr, self.epochs, score=score)
 
     def _servable(self, data: Prepared) -> Servable:
         encoder = Joined([repetition.encoder.served() for repetition in self.repetitions_])
@@ -123,8 +108,17 @@ class Mach(Algorithm):
         scorer = BucketClassifier("document", weight, bias, buckets, self.combine == "geometric")
         return Servable(data.vectoriser, {"document": encoder}, AllLabels(), [scorer], Sigmoid())
 
+    def _row_stages(self, device: str) -> RowStages:
+        return RowStages(
+            dim=self.embedding_dim,
+            batch_size=self.batch_size,
+            warm_up=self.warm_up,
+            stopping=self.stopping,
+            device=device,
+        )
+
     def _repetition(self, i: int, documents: FeatureRows, data: Prepared, run: Run) -> _Repetition:
-        n_buckets, dim = number(self.n_buckets), number(self.embedding_dim)
+        n_buckets, dim = self.n_buckets, self.embedding_dim
         buckets = hash_labels(data.size.n_labels, n_buckets, run.seed_of("buckets", i))
         positives = SparseRows.of(cluster_relevance(data.relevance, membership(buckets, n_buckets)), run.device)
         sparse = run.device.type == "cpu" and isinstance(documents, SparseRows)
@@ -133,3 +127,13 @@ class Mach(Algorithm):
         encoder.to(run.device)
         classifier = row_classifier(n_buckets, dim, self.bucket_lr, "sgd", "bce_sum", run.device)
         return _Repetition(encoder, RowTask(encoder, classifier, documents, positives, Negatives()), buckets)
+
+
+def hash_labels(n_labels: int, n_buckets: int, seed: int) -> np.ndarray:
+    """The bucket of each label (L,) int32: ((a · label + b) mod p) mod buckets, with a and b drawn by the seed.
+
+    Two labels share a bucket with a chance of about 1 / buckets.
+    """
+    rng = np.random.default_rng(seed)
+    factor, offset = rng.integers(1, _PRIME), rng.integers(_PRIME)
+    return ((factor * np.arange(n_labels, dtype=np.int64) + offset) % _PRIME % n_buckets).astype(np.int32)

@@ -18,17 +18,16 @@ from typing import Any, ClassVar, final
 import numpy as np
 import torch
 
-from xclearn.config import Count, Share
+from xclearn.config import AUTO, Auto, Count, Share
 from xclearn.inference.components import Bag, Layer, Relu
 from xclearn.inference.servable import Servable
 from xclearn.inference.shortlists import Mix
-from xclearn.parts.frozen import solved
+from xclearn.parts.frozen import latent_tokens, solved
 from xclearn.parts.linear import Solver
-from xclearn.parts.surrogates import word_vectors
 from xclearn.search.nearest import Method
 from xclearn.text import Subwords, WordPiece, Words
-from xclearn.training.algorithm import Algorithm, number
-from xclearn.training.label_lists import LabelSearch
+from xclearn.training.algorithm import Algorithm
+from xclearn.training.label_search import LabelSearch
 from xclearn.training.plan import Plan, StageCost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
@@ -47,19 +46,19 @@ class Slice(Algorithm):
     name: ClassVar[str] = "slice"
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
-    embedding_dim: Count | None = None  # length of the vectors of texts
+    embedding_dim: Auto[Count] = AUTO  # length of the vectors of texts
     shortlist_size: Count = 300  # labels on a document's list, and scored when predicting
-    search: Method | None = None  # exact, or an index of faiss
+    search: Method | None = None  # exact, or an index of faiss; none: by the number of labels and what is installed
     epochs: Count = 20  # passes of the solver over its examples at most
-    fusion_weight: Share | None = None  # of classifiers beside the similarity to label centres
+    fusion_weight: Auto[Share] = AUTO  # of classifiers beside the similarity to label centres
     stopping: Stopping | None = None  # choose fusion_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002
         dim = size.n_features if size.dense else min(300, size.n_features)
-        return {"embedding_dim": dim, "fusion_weight": None if self.stopping else _FUSION_WEIGHT}
+        return {"embedding_dim": dim, "fusion_weight": AUTO if self.stopping else _FUSION_WEIGHT}
 
     def _plan(self, size: Size, device: str) -> Plan:
-        dim, listed = number(self.embedding_dim), min(self.shortlist_size, size.n_labels)
+        dim, listed = self.embedding_dim, min(self.shortlist_size, size.n_labels)
         rows = 4 * size.n_labels * dim
         cost = StageCost(
             name="classifiers",
@@ -73,7 +72,7 @@ class Slice(Algorithm):
         return Plan(device=device, data=4 * size.n_documents * dim + 8 * size.n_feature_entries, stages=(cost,))
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
-        table = run.keep("vectors", "", lambda: self._table(data, run))
+        table = run.keep("vectors", lambda: self._table(data, run))
         layers: list[Layer] = [] if data.size.dense else [Relu()]
         self.encoder_ = Bag(table, layers)
         vectors = self.encoder_.encode(data.features)
@@ -82,17 +81,17 @@ class Slice(Algorithm):
         self.centres_ = search.centres(rows)
         lists, seed = search.lists("lists", rows, centres=self.centres_), run.seed_of("classifiers")
         self.scorer_ = solved("slice", "document", vectors, data.relevance, lists, seed, self.epochs)
-        if self.fusion_weight is None:
+        if self.fusion_weight is AUTO:
             self.fusion_weight = best_fusion_weight(data, self.stopping, self._servable(data), _FUSION_WEIGHTS)
         yield from ()  # a solver needs no stage
 
     def _servable(self, data: Prepared) -> Servable:
         candidates = self.centres_.served("document", self.shortlist_size)
-        mix = Mix([1.0], 1.0 if self.fusion_weight is None else self.fusion_weight, by_row=False)
+        mix = Mix([1.0], 1.0 if self.fusion_weight is AUTO else self.fusion_weight, by_row=False)
         return Servable(data.vectoriser, {"document": self.encoder_}, candidates, [self.scorer_], mix)
 
     def _table(self, data: Prepared, run: Run) -> np.ndarray:
         """Token vectors (V, D); the identity where features are dense already."""
         if data.size.dense:
-            return np.eye(data.size.n_features, number(self.embedding_dim), dtype=np.float32)
-        return word_vectors(data.features, number(self.embedding_dim), run.seed_of("vectors"))
+            return np.eye(data.size.n_features, self.embedding_dim, dtype=np.float32)
+        return latent_tokens(data.features, self.embedding_dim, run.seed_of("vectors"))

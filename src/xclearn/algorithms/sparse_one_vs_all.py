@@ -19,11 +19,11 @@ from typing import Any, ClassVar, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import Count, Rate, Weight
+from xclearn.config import AUTO, Auto, Count, Rate, Weight
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import SparseClassifier
 from xclearn.parts.linear import (
-    Level,
+    LevelProblems,
     Loss,
     Solver,
     everything,
@@ -56,7 +56,7 @@ class SparseOneVsAll(Algorithm):
     cost: Rate = 1.0  # of the loss against short weights
     epochs: Count = 20  # passes of the solver over its examples at most
     threshold: Weight = 0.05  # weights up to this are dropped
-    label_text_weight: Weight | None = None  # of the cosine with the label's text; 0 leaves it out
+    label_text_weight: Auto[Weight] = AUTO  # of the cosine with the label's text; 0 leaves it out
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002
@@ -83,18 +83,18 @@ class SparseOneVsAll(Algorithm):
         starts, parts = range(0, labels.shape[0], _AT_ONCE), []
         for number, start in enumerate(starts):
             own = labels[start : start + _AT_ONCE]
-            level = Level(np.array([0, own.shape[0]]), everything(features.shape[0]), own)
-            arrays = run.keep_all(f"part-{number}", "", partial(solver.train, features, level))
+            level = LevelProblems(np.array([0, own.shape[0]]), everything(features.shape[0]), own)
+            arrays = run.keep_all(f"part-{number}", partial(solver.train, features, level))
             parts.append((matrix_of(arrays, features.shape[1]), arrays["bias"]))
             run.log("step", stage="classifiers", step=number + 1, steps=len(starts))
         weights, biases = zip(*parts, strict=True)
         self.classifier_ = SparseClassifier.of("features", sp.vstack(weights, format="csr"), np.concatenate(biases))
-        if self.label_text_weight is None:
+        if self.label_text_weight is AUTO:
             self.label_text_weight = best_text_weight(data, self.stopping, lambda weight: self._served(data, weight))
         yield from ()  # a solver needs no stage
 
     def _servable(self, data: Prepared) -> Servable:
-        return self._served(data, self.label_text_weight or 0.0)
+        return self._served(data, self.label_text_weight)
 
     def _served(self, data: Prepared, text_weight: float) -> Servable:
         return linear_servable(data.vectoriser, self.classifier_, self.loss, data.label_features, text_weight)

@@ -12,7 +12,7 @@ from typing import Annotated, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import Count, Share, Size
+from xclearn.config import Count, Number, Share
 from xclearn.errors import ModelError
 from xclearn.inference.components import Step, component, unit
 from xclearn.inference.declared import Part, Scope, Tensor, Vector, ids, offsets, shares
@@ -69,7 +69,7 @@ class CalibrationTree(Part):
     right: Annotated[np.ndarray, ids("nodes", below="nodes", kind="int64")]  # a leaf's own number
     chances: Annotated[np.ndarray, Tensor("nodes")]
     label_counts: Annotated[np.ndarray, Tensor("labels")]
-    depth: Size  # questions from the root to the deepest leaf
+    depth: Number  # questions from the root to the deepest leaf
     weight: Share  # of the tree's chance against the score
 
     def __call__(self, ids: np.ndarray, now: np.ndarray, before: np.ndarray) -> np.ndarray:

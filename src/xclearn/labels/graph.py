@@ -17,7 +17,7 @@ from typing import Any, Literal, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import Count, Share, Size
+from xclearn.config import Count, Number, Share
 from xclearn.errors import ConfigError, DataError, PlanError
 from xclearn.files import numbered_lines
 from xclearn.kernels.walks import random_walks
@@ -70,7 +70,7 @@ class LabelGraph:
 
     source: RandomWalk | Cooccurrence | PageRank | EdgeList = field(default_factory=RandomWalk)  # of the edges
     edges: Count = 10  # other labels that each is bound to at most
-    head: Size = 500  # labels with more documents than this are bound to themselves alone
+    head: Number = 500  # labels with more documents than this are bound to themselves alone
     normalisation: Literal["two_sided", "perron", "rows"] = "two_sided"  # of the weights
 
     def build(

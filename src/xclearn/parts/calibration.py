@@ -10,7 +10,7 @@ from typing import final
 
 import numpy as np
 
-from xclearn.config import Count, Share
+from xclearn.config import AUTO, Auto, Count, Share
 from xclearn.errors import DataError
 from xclearn.inference.re_ranking import CalibrationTree, calibration_features
 
@@ -25,7 +25,7 @@ class Calibration:
     """A tree over the score, the score before re-ranking and the label's frequency."""
 
     depth: Count = 5  # of the tree
-    weight: Share | None = None  # of the tree's chance beside the score; auto: what ranks the hold-out best
+    weight: Auto[Share] = AUTO  # of the tree's chance beside the score; auto: what ranks the hold-out best
 
 
 def calibration_tree(
@@ -48,7 +48,7 @@ def calibration_tree(
     relevant = relevant & (ids >= 0)
     now, before = (np.where(ids < 0, 0, scores) for scores in (now, before))
     answers, counts = (ids, now, before, relevant), label_counts.astype(np.float32)
-    weight = settings.weight if settings.weight is not None else _best_weight(settings.depth, answers, counts)
+    weight = _best_weight(settings.depth, answers, counts) if settings.weight is AUTO else settings.weight
     return replace(_tree(settings.depth, answers, counts), weight=weight)
 
 

@@ -30,7 +30,7 @@ def row_width(dim: int) -> int:
     return aligned(dim + 2)
 
 
-class Pairs(NamedTuple):
+class LabelPairs(NamedTuple):
     """Documents of a batch and labels that are trained together, label after label."""
 
     owner: torch.Tensor  # (m,) position in the batch
@@ -38,7 +38,7 @@ class Pairs(NamedTuple):
     targets: torch.Tensor  # (m,) float32: 1 where the label is relevant
 
     @classmethod
-    def of(cls, shortlist: torch.Tensor, positives: Gathered) -> Pairs:
+    def of(cls, shortlist: torch.Tensor, positives: Gathered) -> LabelPairs:
         """Each document with its own labels `shortlist` (n, m), −1 where there are fewer, and with its positives."""
         n = len(shortlist)
         owner = torch.arange(n, device=shortlist.device)[:, None]
@@ -97,7 +97,7 @@ class RowClassifier(nn.Module):
         """Train the rows `labels` (S,), ascending and holding every positive of the batch."""
         return _Fused.apply(x, lambda x: self.step(x, positives, labels, True))
 
-    def shortlist_loss(self, x: torch.Tensor, pairs: Pairs) -> torch.Tensor:
+    def shortlist_loss(self, x: torch.Tensor, pairs: LabelPairs) -> torch.Tensor:
         """Train each document of a batch `x` (n, D) on its own labels only."""
         return _Fused.apply(x, lambda x: self.pair_step(x, pairs))
 
@@ -159,7 +159,7 @@ class RowClassifier(nn.Module):
         losses, gradients = (torch.stack(part) for part in zip(*parts, strict=True))
         return losses.sum(), gradients.sum(dim=0, dtype=torch.float32)
 
-    def pair_step(self, x: torch.Tensor, pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor]:
+    def pair_step(self, x: torch.Tensor, pairs: LabelPairs) -> tuple[torch.Tensor, torch.Tensor]:
         """As `step`, for pairs; on a CPU in the native core."""
         if x.device.type == "cpu" and kernels.BACKEND == "native":
             return self._native_pair_step(x, pairs)
@@ -173,7 +173,7 @@ class RowClassifier(nn.Module):
         self._change(labels - self.rows.start, change)
         return gradient[:, : self.dim].to(x.dtype) / len(x), loss * scale / len(x)
 
-    def _native_pair_step(self, x: torch.Tensor, pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor]:
+    def _native_pair_step(self, x: torch.Tensor, pairs: LabelPairs) -> tuple[torch.Tensor, torch.Tensor]:
         scale = len(x) / max(1, len(pairs.labels)) if self.loss == "bce_mean" else 1.0
         loss, gradient = train_pairs(
             self._augment(x).detach().numpy(),

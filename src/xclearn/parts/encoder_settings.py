@@ -14,14 +14,24 @@ from typing import Any, Literal, TypeAlias, final
 
 import torch
 
-from xclearn.config import Count, Share, kind_of
-from xclearn.config import Size as Number
+from xclearn.config import Count, Number, Share, kind_of
 from xclearn.errors import ConfigError, DataError
 from xclearn.inference.tensors import read_tensors
+from xclearn.parts.cost import Weights
 from xclearn.parts.encoders import BagEncoder, DocumentEncoder
 from xclearn.parts.sequence_encoders import ConvolutionEncoder, TransformerEncoder, load_transformer
 from xclearn.parts.transfer import TransferBlock, TransferEncoder
-from xclearn.text import Pretrained, PretrainedVectoriser, Sequences, SequenceVectoriser, TextSettings, Vectoriser
+from xclearn.text import (
+    Pretrained,
+    PretrainedVectoriser,
+    Sequences,
+    SequenceVectoriser,
+    Subwords,
+    TextSettings,
+    Vectoriser,
+    WordPiece,
+    Words,
+)
 from xclearn.text.documents import TEXTS
 
 _MANY_LABELS = 200_000
@@ -30,7 +40,7 @@ _VALUES_PER_LAYER = 17  # of a transformer that a step holds for each token and 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Bag:
+class BagSettings:
     """Sum of token embeddings."""
 
     residual: bool = False  # a block v + ReLU(R v + c) after it, as in DeepXML-OVA; worse on a hold-out
@@ -39,7 +49,7 @@ class Bag:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Multilayer:
+class MultilayerSettings:
     """Sum of token embeddings and plain layers (MACH)."""
 
     n_layers: Number = 1  # after the sum
@@ -48,7 +58,7 @@ class Multilayer:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Convolution:
+class ConvolutionSettings:
     """Filters over token sequences (XML-CNN)."""
 
     token_dim: Count = 64  # length of token vectors
@@ -60,14 +70,15 @@ class Convolution:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Transformer:
+class TransformerSettings:
     """The pretrained transformer in the folder of the vectoriser `pretrained`."""
 
     pooling: Literal["first", "mean"] = "first"  # the first token's vector, or the mean of all
     dropout: Share = 0.3  # on the vector
 
 
-EncoderSettings: TypeAlias = Bag | Multilayer | Convolution | Transformer
+AnyText: TypeAlias = Words | WordPiece | Subwords | Sequences | Pretrained  # whose tokens an encoder can read
+EncoderSettings: TypeAlias = BagSettings | MultilayerSettings | ConvolutionSettings | TransformerSettings
 
 
 def usual_dim(n_labels: int, device: str) -> int:
@@ -80,8 +91,8 @@ def usual_dim(n_labels: int, device: str) -> int:
 def encoder_for(text: TextSettings) -> EncoderSettings:
     """The encoder that reads what a vectoriser makes."""
     if isinstance(text, Pretrained):
-        return Transformer()
-    return Convolution() if isinstance(text, Sequences) else Bag()
+        return TransformerSettings()
+    return ConvolutionSettings() if isinstance(text, Sequences) else BagSettings()
 
 
 def make_encoder(
@@ -99,13 +110,13 @@ def make_encoder(
     """
     _require_fit(settings, vectoriser)
     n_features = vectoriser.n_features
-    if isinstance(settings, Bag | Multilayer):
-        n_layers = settings.n_layers if isinstance(settings, Multilayer) else 0
+    if isinstance(settings, BagSettings | MultilayerSettings):
+        n_layers = settings.n_layers if isinstance(settings, MultilayerSettings) else 0
         bag = BagEncoder(n_features, dim, settings.dropout, generator, sparse=sparse, n_layers=n_layers)
-        if isinstance(settings, Bag) and settings.residual:
+        if isinstance(settings, BagSettings) and settings.residual:
             return TransferEncoder(bag, TransferBlock(dim, settings.dropout, "free", 1.0))
         return bag
-    if isinstance(settings, Convolution):
+    if isinstance(settings, ConvolutionSettings):
         if not settings.widths:
             raise ConfigError("a convolution needs filters", where="encoder.widths", got=[], todo="Give a width.")
         return ConvolutionEncoder(
@@ -130,13 +141,22 @@ def encoder_dim(text: TextSettings, dim: int) -> int:
     return _hidden_size(text) if isinstance(text, Pretrained) else dim
 
 
-def encoder_parameters(settings: EncoderSettings, text: TextSettings, n_features: int, dim: int) -> tuple[int, int]:
-    """How many values the token table has, and how many the rest; without making them."""
-    if isinstance(settings, Bag):
+def encoder_weights(
+    settings: EncoderSettings, text: TextSettings, n_features: int, dim: int, tokens: float | None = None
+) -> tuple[Weights, Weights]:
+    """The token table and the rest, without making them; `tokens` of a step when the table's gradient is sparse."""
+    table, rest = _values(settings, text, n_features, dim)
+    touched = None if tokens is None else 2 * tokens * (table // max(1, n_features))  # the rows, and their sums
+    return Weights(values=table, touched=touched), Weights(values=rest)
+
+
+def _values(settings: EncoderSettings, text: TextSettings, n_features: int, dim: int) -> tuple[int, int]:
+    """How many values the token table has, and how many the rest."""
+    if isinstance(settings, BagSettings):
         return n_features * dim, (dim * dim + dim) * settings.residual
-    if isinstance(settings, Multilayer):
+    if isinstance(settings, MultilayerSettings):
         return n_features * dim, settings.n_layers * (dim * dim + dim)
-    if isinstance(settings, Convolution):
+    if isinstance(settings, ConvolutionSettings):
         filters = settings.n_filters * (settings.token_dim * sum(settings.widths) + len(settings.widths))
         pooled = settings.n_filters * len(settings.widths) * settings.n_pools
         return n_features * settings.token_dim, filters + (pooled + 1) * dim
@@ -148,27 +168,30 @@ def encoder_parameters(settings: EncoderSettings, text: TextSettings, n_features
 
 def encoder_working(settings: EncoderSettings, text: TextSettings) -> int:
     """Bytes that a step holds for each document of a sequence, for the gradient; of a bag it is a vector or two."""
-    if isinstance(settings, Convolution) and isinstance(text, Sequences):
+    if isinstance(settings, ConvolutionSettings) and isinstance(text, Sequences):
         return 8 * text.max_length * (settings.token_dim + 2 * len(settings.widths) * settings.n_filters)
     if not isinstance(text, Pretrained):
         return 0
     return _VALUES_PER_LAYER * 4 * text.max_length * _n_layers(text) * _hidden_size(text)
 
 
-def encoder_products(text: TextSettings) -> int:
-    """Multiplications for a document in a transformer's layers; of other encoders they are few beside the labels'."""
+def encoder_products(settings: EncoderSettings, text: TextSettings, dim: int) -> int:
+    """Multiplications for a document in the encoder's layers."""
+    if isinstance(settings, ConvolutionSettings) and isinstance(text, Sequences):
+        return text.max_length * _values(settings, text, 0, dim)[1]
     if not isinstance(text, Pretrained):
-        return 0
+        return _values(settings, text, 0, dim)[1]
     config, dim = _transformer_config(text), _hidden_size(text)
     inner = int(config.get("intermediate_size") or config.get("hidden_dim") or 4 * dim)  # hidden_dim: distilbert's
     return (4 * dim * dim + 2 * dim * inner) * _n_layers(text) * text.max_length
 
 
 def _require_fit(settings: EncoderSettings, vectoriser: Vectoriser) -> None:
-    kind, ordered = kind_of(type(settings)), isinstance(settings, Convolution | Transformer)
+    kind, ordered = kind_of(type(settings)), isinstance(settings, ConvolutionSettings | TransformerSettings)
     if ordered and vectoriser.reads != TEXTS:
         raise DataError(f"the encoder {kind} reads texts in their order", got=vectoriser.reads, allowed=TEXTS)
-    makes = {SequenceVectoriser: Convolution, PretrainedVectoriser: Transformer}.get(type(vectoriser), Bag | Multilayer)
+    reads: dict[type, Any] = {SequenceVectoriser: ConvolutionSettings, PretrainedVectoriser: TransformerSettings}
+    makes = reads.get(type(vectoriser), BagSettings | MultilayerSettings)
     if not isinstance(settings, makes):
         raise _mismatch(settings)
 

@@ -1,4 +1,4 @@
-"""Classifiers by a solver over vectors that are trained no further: a label tree, one-vs-all, or Slice's.
+"""Vectors that are not trained, and classifiers by a solver over fixed vectors: a label tree, one-vs-all, or Slice's.
 
 Slice trains a label against its own documents and those that have it on their shortlist. Knows nothing about encoders
 or stages.
@@ -14,12 +14,14 @@ import scipy.sparse as sp
 from xclearn.inference.components import Classifier, Scorer
 from xclearn.inference.sparse import LabelTrees, Tree, TreeLevel
 from xclearn.labels.clustering import cluster_labels, label_centroids
-from xclearn.parts.linear import Level, Solver, everything, leaf_order, level_widths, matrix_of, tree_levels
+from xclearn.labels.lists import padded_matrix
+from xclearn.parts.linear import LevelProblems, Solver, everything, leaf_order, level_widths, matrix_of, tree_levels
 
 Frozen = Literal["label_tree", "slice", "sparse_one_vs_all"]
 
 _COST = 1.0  # of the loss against short weights
 _BRANCHING, _MAX_LEAF, _BEAM = 2048, 100, 10  # of the tree
+_SEEDS = 1 << 32  # what scikit-learn takes
 
 
 def solved(
@@ -37,10 +39,10 @@ def solved(
         return LabelTrees(vector, [_tree(solver, rows, vectors, relevance)], solver.loss, _BEAM)
     positives = sp.csr_matrix(relevance.T)  # (L, N)
     n_labels, n_documents = positives.shape
-    level = Level(np.array([0, n_labels]), everything(n_documents), positives)
+    level = LevelProblems(np.array([0, n_labels]), everything(n_documents), positives)
     if kind == "slice":
         assert lists is not None
-        level = Level(np.arange(n_labels + 1), _listed(lists, positives), positives)
+        level = LevelProblems(np.arange(n_labels + 1), _listed(lists, positives), positives)
     arrays = solver.train(rows, level)
     weights = matrix_of(arrays, rows.shape[1]).toarray().astype(np.float32)
     return Classifier(vector, weights, arrays["bias"].astype(np.float32))
@@ -48,9 +50,7 @@ def solved(
 
 def _listed(lists: np.ndarray, positives: sp.csr_matrix) -> sp.csr_matrix:
     """The documents (L, N) that have each label, or have it on their list."""
-    owner, place = np.nonzero(lists >= 0)
-    shape = positives.shape
-    both = sp.csr_matrix((np.ones(len(owner), np.float32), (lists[owner, place], owner)), shape) + positives
+    both = sp.csr_matrix(padded_matrix(lists, positives.shape[0]).T) + positives
     both.data[:] = 1
     both.sort_indices()
     return both
@@ -64,3 +64,17 @@ def _tree(solver: Solver, rows: sp.csr_matrix, vectors: np.ndarray, relevance: s
         arrays = solver.train(rows, level)
         levels.append(TreeLevel.of(level.children, matrix_of(arrays, rows.shape[1]), arrays["bias"]))
     return Tree(levels, leaf_order(clusters))
+
+
+def latent_tokens(features: sp.csr_matrix | np.ndarray, dim: int, seed: int) -> np.ndarray:
+    """Token vectors (V, D) from the documents alone: latent directions, each with its opposite.
+
+    A ReLU after the sum of a text's vectors then loses nothing.
+    """
+    from sklearn.utils.extmath import randomized_svd
+
+    half = min(max(1, dim // 2), *features.shape)
+    _, _, right = randomized_svd(features, half, random_state=seed % _SEEDS)  # (half, V)
+    table = np.zeros((features.shape[1], dim), dtype=np.float32)
+    table[:, :half], table[:, half : 2 * half] = right.T, -right.T[:, : max(0, dim - half)]
+    return table

@@ -29,19 +29,6 @@ def cluster_rows(rows: torch.Tensor, n_clusters: int, seed: int) -> np.ndarray:
     return _cluster_on_device(rows, n_clusters, seed)
 
 
-def cluster_apart(rows: torch.Tensor, apart: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
-    """As `cluster_rows`, with the rows where `apart` (L,) is true in clusters of their own, of about the same size."""
-    rest = ~apart
-    if not apart.any() or rest.sum() < n_clusters:
-        return cluster_rows(rows, n_clusters, seed)
-    size = -(-int(rest.sum()) // n_clusters)
-    n_more = 1 << (max(1, int(apart.sum()) // size).bit_length() - 1)
-    cluster_of_row = np.empty(len(rows), dtype=np.int32)
-    cluster_of_row[rest] = cluster_rows(rows[torch.from_numpy(rest)], n_clusters, seed)
-    cluster_of_row[apart] = n_clusters + cluster_rows(rows[torch.from_numpy(apart)], n_more, seed)
-    return cluster_of_row
-
-
 def _cluster_on_device(rows: torch.Tensor, n_clusters: int, seed: int) -> np.ndarray:
     """Balanced spherical 2-means, level by level. Rows are filled up with zero rows so that all splits are even."""
     generator = torch.Generator(rows.device).manual_seed(seed)
@@ -89,12 +76,6 @@ def label_vectors(table: torch.Tensor, documents: FeatureRows, labels: SparseRow
     return sums
 
 
-def smoothed(vectors: torch.Tensor, graph: sp.csr_matrix) -> torch.Tensor:
-    """Unit vectors (L, D) of labels summed over the graph: a label with few documents leans on its neighbours."""
-    unit = F.normalize(vectors, dim=1).cpu().numpy()
-    return torch.from_numpy(np.asarray(graph @ unit, dtype=np.float32)).to(vectors.device)
-
-
 def membership(cluster_of_label: np.ndarray, n_clusters: int) -> sp.csr_matrix:
     """Clusters × labels, one where the label is in the cluster."""
     labels = np.arange(len(cluster_of_label))
@@ -117,11 +98,3 @@ def cluster_relevance(relevance: sp.csr_matrix, members: sp.csr_matrix) -> sp.cs
     found.data[:] = 1.0
     found.sort_indices()
     return found
-
-
-def padded_rows(members: sp.csr_matrix) -> np.ndarray:
-    """The labels of each cluster (K, largest), −1 where there are fewer."""
-    sizes = np.diff(members.indptr)
-    rows = np.full((len(sizes), max(1, int(sizes.max()))), -1, dtype=np.int64)
-    rows[np.arange(rows.shape[1]) < sizes[:, None]] = members.indices
-    return rows

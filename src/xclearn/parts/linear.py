@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, final
 import numpy as np
 import scipy.sparse as sp
 
+from xclearn.config import AUTO
 from xclearn.errors import DataError
 from xclearn.inference.components import AllLabels, Scorer
 from xclearn.inference.servable import Servable
@@ -29,7 +30,7 @@ _FEW = 16  # children from which on a positive is rare
 
 
 @final
-class Level(NamedTuple):
+class LevelProblems(NamedTuple):
     """The problems of one level of a tree: which documents of a parent have a label below each of its children."""
 
     children: np.ndarray  # (P + 1,) where each parent's children start
@@ -48,7 +49,7 @@ class Solver:
     threshold: float  # weights up to this are dropped
     seed: int
 
-    def train(self, features: sp.csr_matrix, level: Level) -> dict[str, np.ndarray]:
+    def train(self, features: sp.csr_matrix, level: LevelProblems) -> dict[str, np.ndarray]:
         """A classifier of each child, as the arrays of a sparse matrix (C, V) and biases (C,).
 
         Where positives are rare the squared hinge wants a bias of −1. To fix it there is as accurate as to learn it,
@@ -68,18 +69,18 @@ class Solver:
         return 2 * _SPARSE * _PASSES * entries
 
 
-def require_label_text(label_features: sp.csr_matrix | np.ndarray | None, text_weight: float | None) -> None:
+def require_label_text(label_features: sp.csr_matrix | np.ndarray | None, text_weight: float) -> None:
     """Refuse a weight for label texts that are not there."""
-    if text_weight and label_features is None:
+    if text_weight is not AUTO and text_weight > 0 and label_features is None:
         todo = "Give label texts, or set label_text_weight = 0."
         raise DataError("label text is needed for label_text_weight", got=text_weight, todo=todo)
 
 
-def usual_text_weight(n_label_entries: int, *, chosen_later: bool) -> float | None:
-    """How much label text counts where nobody says: nothing without text, None where a hold-out will choose."""
+def usual_text_weight(n_label_entries: int, *, chosen_later: bool) -> float:
+    """The weight of label text where none is set: zero without text, AUTO where a hold-out will choose."""
     if n_label_entries == 0:
         return 0.0
-    return None if chosen_later else TEXT_WEIGHT
+    return AUTO if chosen_later else TEXT_WEIGHT
 
 
 def matrix_of(arrays: dict[str, np.ndarray], n_features: int) -> sp.csr_matrix:
@@ -98,7 +99,9 @@ def level_widths(n_labels: int, branching: int, max_leaf: int) -> list[int]:
     return widths[1:]
 
 
-def tree_levels(relevance: sp.csr_matrix, cluster_of_label: np.ndarray, widths: Sequence[int]) -> Iterator[Level]:
+def tree_levels(
+    relevance: sp.csr_matrix, cluster_of_label: np.ndarray, widths: Sequence[int]
+) -> Iterator[LevelProblems]:
     """Of a tree over balanced clusters, whose numbers halve from level to level; the last level is that of labels.
 
     The children of the last level are the labels in the order of `leaf_order`.
@@ -109,11 +112,11 @@ def tree_levels(relevance: sp.csr_matrix, cluster_of_label: np.ndarray, widths: 
         node = cluster_of_label // (widths[-1] // width)
         below = sp.csr_matrix((np.ones(n_labels, np.float32), (np.arange(n_labels), node)), shape=(n_labels, width))
         positives = sp.csr_matrix((relevance @ below).T)
-        yield Level(np.arange(before + 1) * (width // before), groups, positives)
+        yield LevelProblems(np.arange(before + 1) * (width // before), groups, positives)
         groups, before = positives, width
     sizes = np.bincount(cluster_of_label, minlength=before)
     children = np.concatenate([[0], np.cumsum(sizes)])
-    yield Level(children, groups, sp.csr_matrix(relevance.T)[leaf_order(cluster_of_label)])
+    yield LevelProblems(children, groups, sp.csr_matrix(relevance.T)[leaf_order(cluster_of_label)])
 
 
 def everything(n_documents: int) -> sp.csr_matrix:

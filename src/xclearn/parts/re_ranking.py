@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.config import Count, Rate, Weight
-from xclearn.parts.linear import Level
+from xclearn.labels.lists import padded_matrix
+from xclearn.parts.linear import LevelProblems
 
 _AT_ONCE = 4096  # labels trained between two checkpoints
 
@@ -35,15 +36,12 @@ class SparseRanking:
     threshold: Weight = 0.1  # weights up to this are dropped
 
 
-def ranking_problems(shortlist: np.ndarray, relevance: sp.csr_matrix) -> Iterator[Level]:
+def ranking_problems(shortlist: np.ndarray, relevance: sp.csr_matrix) -> Iterator[LevelProblems]:
     """The problems of all labels, some at a time; `shortlist` (N, depth) holds label ids, −1 where there are fewer."""
-    there = shortlist >= 0
-    indptr = np.append(0, np.cumsum(there.sum(axis=1)))
-    ones = np.ones(indptr[-1], dtype=np.float32)
-    listed = sp.csr_matrix((ones, shortlist[there], indptr), shape=relevance.shape)
+    listed = padded_matrix(shortlist, relevance.shape[1])
     positives = sp.csr_matrix(relevance.T, dtype=np.float32)  # (L, N)
     examples = sp.csr_matrix(listed.T) + positives
     for start in range(0, len(positives.indptr) - 1, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
         own = positives[part]
-        yield Level(np.arange(own.shape[0] + 1), examples[part], own)
+        yield LevelProblems(np.arange(own.shape[0] + 1), examples[part], own)

@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-from xclearn.parts.classifiers import Pairs, RowClassifier, row_width
-from xclearn.parts.encoders import DocumentEncoder, encoder_optimisers
+from xclearn.parts.classifiers import LabelPairs, RowClassifier, row_width
+from xclearn.parts.cost import Weights
+from xclearn.parts.encoders import encoder_optimisers
 from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.losses import OutputLoss, blocks, worth_measuring
+from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.row_update import RowAdam, RowSgd
 from xclearn.parts.rows import FeatureRows, Gathered, SparseRows
-from xclearn.parts.surrogates import target_rows
 
 ROW_UPDATES = {"sgd": RowSgd, "adam": RowAdam}
 _AT_ONCE = 1024  # documents encoded at a time outside training
+_PAIR_BYTES = 64  # of a document and an output: keys, targets, score and its gradient
 
 
 @final
@@ -56,7 +57,7 @@ class Negatives:
         if self.shortlist is not None:
             random = self.draw(n_labels, (len(rows), self.drawn), generator)
             listed = torch.cat([self.shortlist[rows].long(), random], dim=1)
-            return classifier.shortlist_loss(vectors, Pairs.of(listed, positives))
+            return classifier.shortlist_loss(vectors, LabelPairs.of(listed, positives))
         if self.drawn == 0:
             measure = worth_measuring(step, len(vectors) * n_labels)
             return classifier.exact_loss(vectors, positives, measure=measure)
@@ -111,51 +112,6 @@ class RowTask:
         return listed.gather(1, scores.topk(min(k, listed.shape[1]), dim=1).indices)
 
 
-@final
-@dataclass(frozen=True)
-class ProjectionTask:
-    """An encoder and a linear map from its vectors to given coordinates."""
-
-    encoder: DocumentEncoder
-    head: nn.Linear
-    documents: FeatureRows
-    targets: torch.Tensor  # (N, r)
-
-    @property
-    def module(self) -> nn.ModuleDict:
-        return nn.ModuleDict({"encoder": self.encoder, "head": self.head})
-
-    @property
-    def n_items(self) -> int:
-        return len(self.documents)
-
-    def optimisers(self, lr: float) -> list[torch.optim.Optimizer]:
-        return [*encoder_optimisers(self.encoder, lr), torch.optim.Adam(self.head.parameters(), lr=lr, fused=True)]
-
-    def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
-        """Mean squared distance of a coordinate."""
-        return F.mse_loss(self.head(self.encoder(self.documents.take(rows))), self.targets[rows])
-
-
-def surrogate_task(
-    targets: dict[str, np.ndarray],
-    encoder: DocumentEncoder,
-    classifier: RowClassifier,
-    documents: FeatureRows,
-    drawn: int,
-    device: torch.device,
-) -> RowTask | ProjectionTask:
-    """The task of an encoder that wants `targets` of documents; coordinates ask a linear map, not the classifier.
-
-    `drawn` outputs are trained in a step beside the relevant ones; 0: all.
-    """
-    if "values" in targets:
-        head = nn.Linear(encoder.dim, targets["values"].shape[1]).to(device)
-        return ProjectionTask(encoder, head, documents, torch.from_numpy(targets["values"]).to(device))
-    positives = target_rows(targets, len(classifier.rows), device)
-    return RowTask(encoder, classifier, documents, positives, Negatives(drawn=drawn))
-
-
 def row_classifier(
     n_outputs: int, dim: int, lr: float, optimiser: str, loss: OutputLoss, device: torch.device
 ) -> RowClassifier:
@@ -166,11 +122,52 @@ def row_classifier(
     return RowClassifier(LabelRows(0, n_outputs), dim, prior, update, compute, loss)
 
 
-def step_bytes(optimiser: str, batch: int, width: int, scored: int, device: str, *, drawn: bool) -> tuple[int, int]:
-    """What a step holds at once on `scored` outputs: the scores of a block of them, and the change of its rows."""
-    block = scored if drawn else max(end - begin for begin, end in blocks(scored, batch, device))
-    changed = ROW_UPDATES[optimiser].working_bytes_per_value() + (4 if drawn else 0)  # drawn rows are copied out
-    return (2 if device == "cuda" else 4) * batch * block, changed * block * width
+def row_weights(n_outputs: int, dim: int, optimiser: Literal["sgd", "adam"], device: str) -> Weights:
+    """The rows of a classifier, which update themselves."""
+    copies = 1 if device == "cuda" else 0
+    return Weights(values=n_outputs * row_width(dim), optimiser=optimiser, in_module=True, copies=copies)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RowStep:
+    """What a step of a classifier of rows holds at once."""
+
+    optimiser: Literal["sgd", "adam"]
+    batch: int
+    dim: int
+    scored: int  # outputs that a step, or with lists a document, is trained against
+    drawn: bool  # whether these are a few of all outputs
+    device: str
+
+    @property
+    def scores(self) -> int:
+        """Bytes of a block of scores."""
+        return (2 if self.device == "cuda" else 4) * self.batch * self._block
+
+    @property
+    def update(self) -> int:
+        """Bytes of the change of a block's rows."""
+        changed = ROW_UPDATES[self.optimiser].working_bytes_per_value() + (4 if self.drawn else 0)  # rows copied out
+        return changed * self._block * row_width(self.dim)
+
+    def beside(self, encoder: float) -> float:
+        """Bytes of a step in which the encoder holds so many: the allocator of a GPU reuses what was freed."""
+        parts = (self.scores, self.update, encoder)
+        return self.scores + (max(parts) if self.device == "cuda" else sum(parts))
+
+    @property
+    def _block(self) -> int:
+        if self.drawn:
+            return self.scored
+        return max(end - begin for begin, end in blocks(self.scored, self.batch, self.device))
+
+
+def list_step(batch: int, listed: int, n_outputs: int, device: str) -> int:
+    """Bytes of a step in which each document has `listed` outputs of its own."""
+    if device == "cuda":
+        return dense_bytes(batch, batch * listed, n_outputs) + _PAIR_BYTES * batch * listed
+    return _PAIR_BYTES * batch * listed
 
 
 @torch.no_grad()

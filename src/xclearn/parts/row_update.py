@@ -32,11 +32,6 @@ class RowUpdate(nn.Module, ABC):
 
     @staticmethod
     @abstractmethod
-    def bytes_per_value() -> int:
-        """Optimiser state held for each value of the table."""
-
-    @staticmethod
-    @abstractmethod
     def working_bytes_per_value() -> int:
         """What `apply_` holds at once for each value of the rows it updates, their gradient included."""
 
@@ -57,10 +52,6 @@ class RowSgd(RowUpdate):
 
     def rule(self) -> RowRule:
         return RowRule(self.lr * self.factor)
-
-    @staticmethod
-    def bytes_per_value() -> int:
-        return 0
 
     @staticmethod
     def working_bytes_per_value() -> int:
@@ -94,10 +85,6 @@ class RowAdam(RowUpdate):
     def rule(self) -> RowRule:
         moments = self.first.numpy(), self.second.numpy(), self.steps.numpy()
         return RowRule(self.lr * self.factor, moments, self.betas, self.epsilon)
-
-    @staticmethod
-    def bytes_per_value() -> int:
-        return 8
 
     @staticmethod
     def working_bytes_per_value() -> int:

@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Literal, final
 
-import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -84,17 +82,6 @@ class _StaticProduct(torch.autograd.Function):
         return None, None, ctx.transposed @ outer[0]
 
 
-def texts_over_graph(
-    features: sp.csr_matrix, graph: sp.csr_matrix, order: int, device: torch.device
-) -> list[OutputTexts]:
-    """The texts z (S, V) of outputs, then G z, G² z, … up to `order` times over their graph (S, S)."""
-    found = [features]
-    for _ in range(order):
-        found.append(sp.csr_matrix(graph @ found[-1], dtype=np.float32))
-        found[-1].sort_indices()
-    return [OutputTexts(SparseRows.of(each, device)) for each in found]
-
-
 def first_refinement(texts: OutputTexts, table: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
     """Where refinements (S, D) start: at E z, or at noise of the same spread."""
     start = texts.embed(table.detach(), None, sparse=False)
@@ -102,7 +89,7 @@ def first_refinement(texts: OutputTexts, table: torch.Tensor, noise: torch.Gener
 
 
 _NEARLY_OPEN = 2.0  # a gate of 0.88
-Convolution = Literal["block", "gcn", "light"]  # what follows a convolution: the block, one ReLU layer, nothing
+AfterConvolution = Literal["block", "gcn", "light"]  # what follows a convolution: the block, one ReLU layer, nothing
 
 
 def _gate_starts(n_convolved: int, *, use_text: bool, refined: bool) -> list[float]:
@@ -114,7 +101,7 @@ def _gate_starts(n_convolved: int, *, use_text: bool, refined: bool) -> list[flo
     return [*own, *[0.0] * (n_convolved + refined)]
 
 
-def _after_convolution(kind: Convolution, dim: int, dropout: float, *, spectral: bool) -> nn.Module:
+def _after_convolution(kind: AfterConvolution, dim: int, dropout: float, *, spectral: bool) -> nn.Module:
     if kind == "block":
         return EmbeddingBlock(dim, dropout, spectral=spectral)
     return nn.Sequential(nn.Linear(dim, dim), nn.ReLU()) if kind == "gcn" else nn.Identity()
@@ -126,32 +113,32 @@ class TextNetwork(nn.Module):
 
     def __init__(
         self,
-        table: torch.Tensor,
-        texts: OutputTexts,
+        table: torch.Tensor,  # (V, D)
+        texts: Sequence[OutputTexts],  # of the outputs, then convolved once, twice, …
         *,
         dropout: float,
         spectral: bool,
         use_text: bool,
-        refinement: torch.Tensor | None,
+        refinement: torch.Tensor | None,  # (S, D)
         sparse: bool,
-        convolved: Sequence[OutputTexts] = (),
-        convolution: Convolution = "block",
+        after: AfterConvolution = "block",
         combine: Combine = "gates",
     ) -> None:
         super().__init__()
         dim = table.shape[1]
+        own, *convolved = texts
         self.table = nn.Parameter(table.clone())
         self.document_block = EmbeddingBlock(dim, dropout, spectral=spectral)
         self.text_block = EmbeddingBlock(dim, dropout, spectral=spectral)
         self.graph_blocks = nn.ModuleList(
-            [_after_convolution(convolution, dim, dropout, spectral=spectral) for _ in convolved]
+            [_after_convolution(after, dim, dropout, spectral=spectral) for _ in convolved]
         )
-        self.bias = nn.Parameter(torch.zeros(len(texts), 1))
+        self.bias = nn.Parameter(torch.zeros(len(own), 1))
         self.refinement = None if refinement is None else nn.Parameter(refinement.clone())  # (S, D)
         starts = _gate_starts(len(convolved), use_text=use_text, refined=refinement is not None)
         assert starts, "a classifier needs its text or a refinement"
         self.combination = make_combination(combine, dim, starts, dropout)
-        self.texts, self.convolved, self.dropout = texts, convolved, dropout
+        self.texts, self.convolved, self.dropout = own, convolved, dropout
         self.use_text, self.sparse = use_text, sparse
 
     def encode(self, features: FeatureBatch) -> torch.Tensor:

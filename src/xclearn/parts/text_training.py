@@ -15,10 +15,11 @@ import scipy.sparse as sp
 import torch
 from torch.nn import functional as F
 
+from xclearn.config import AUTO, Auto
 from xclearn.inference import components
 from xclearn.inference.graph import Game, GameBeam, Graph
-from xclearn.kernels import topk_csr
-from xclearn.parts.label_clusters import cluster_relevance, cluster_texts, membership, padded_rows
+from xclearn.labels.lists import padded_rows
+from xclearn.parts.label_clusters import cluster_relevance, cluster_texts, membership
 from xclearn.parts.losses import all_outputs_loss, worth_measuring
 from xclearn.parts.pair_products import pair_scores
 from xclearn.parts.rows import FeatureRows, SparseRows
@@ -101,7 +102,7 @@ class TextTask:
 
 @final
 @dataclass(frozen=True)
-class Clusters:
+class ClusterOutputs:
     """Clusters of labels as outputs of their own."""
 
     cluster_of_label: np.ndarray  # (L,)
@@ -117,15 +118,15 @@ class Clusters:
 
 def make_clusters(
     cluster_of_label: np.ndarray, relevance: sp.csr_matrix, label_features: sp.csr_matrix, device: torch.device
-) -> Clusters:
+) -> ClusterOutputs:
     """What an assignment of labels to clusters means for texts and relevance."""
     members = membership(cluster_of_label, int(cluster_of_label.max()) + 1)
     texts = OutputTexts(SparseRows.of(cluster_texts(members, label_features), device))
     positives = SparseRows.of(cluster_relevance(relevance, members), device)
-    return Clusters(cluster_of_label, texts, positives, torch.from_numpy(padded_rows(members)).to(device))
+    return ClusterOutputs(cluster_of_label, texts, positives, torch.from_numpy(padded_rows(members)).to(device))
 
 
-class Negatives(ABC):
+class ListedLabels(ABC):
     """Labels that each training document is trained against."""
 
     @abstractmethod
@@ -134,7 +135,7 @@ class Negatives(ABC):
 
 
 @final
-class FixedNegatives(Negatives):
+class FixedLabels(ListedLabels):
     """Labels that were found before training."""
 
     def __init__(self, labels: torch.Tensor) -> None:
@@ -144,17 +145,8 @@ class FixedNegatives(Negatives):
         return self.labels[rows].long()
 
 
-def graph_negatives(
-    relevance: sp.csr_matrix, graph: sp.csr_matrix, device: torch.device, most: int = WIDEST_BEAM
-) -> FixedNegatives:
-    """The `most` labels that the graph (L, L) binds strongest to those of each document of `relevance` (N, L)."""
-    near = sp.csr_matrix(relevance @ graph, dtype=np.float32)
-    ids, _ = topk_csr(near.indptr, near.indices, near.data, most)
-    return FixedNegatives(torch.from_numpy(ids.astype(np.int32)).to(device))
-
-
 @final
-class Shortlister(Negatives):
+class ClusterShortlister(ListedLabels):
     """The clusters each training document gets, and the beam that makes them enough.
 
     With a graph of clusters (GAME) the best clusters bring in others, up to as many again. With `neighbours` (L, e) of
@@ -164,20 +156,20 @@ class Shortlister(Negatives):
     def __init__(
         self,
         task: TextTask,
-        clusters: Clusters,
-        beam: int | None,
+        clusters: ClusterOutputs,
+        beam: Auto[int],
         target_recall: float,
         graph: Graph | None = None,
         share: float = 0.0,
         neighbours: torch.Tensor | None = None,
     ) -> None:
-        widest = min(len(clusters.labels), WIDEST_BEAM if beam is None else beam)
+        widest = min(len(clusters.labels), WIDEST_BEAM if beam is AUTO else beam)
         rows = torch.arange(len(task.documents), device=clusters.labels.device)
         parts = [task.best(task.documents, part, widest) for part in rows.split(_AT_ONCE)]
         found, logits = (torch.cat([part[i] for part in parts]) for i in (0, 1))  # (N, widest)
         reached = _recall_by_beam(found, clusters.positives)
         enough = int(np.searchsorted(reached, target_recall)) + 1
-        self.beam = min(enough, widest) if beam is None else widest
+        self.beam = min(enough, widest) if beam is AUTO else widest
         self.recall = float(reached[self.beam - 1])
         self.game = Game(graph, share, self.beam) if graph is not None and share > 0 else None
         self.task, self.clusters, self.neighbours = task, clusters, neighbours

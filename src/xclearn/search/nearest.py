@@ -81,17 +81,17 @@ class FaissSearch(Search):
 
 
 def build_search(
-    vectors: torch.Tensor, method: Method | None = None, said: Callable[..., None] = lambda **_: None
+    vectors: torch.Tensor, method: Method | None = None, on_fallback: Callable[..., None] = lambda **_: None
 ) -> Search:
-    """A search among `vectors` (m, D). With no method: cells for many vectors on a CPU, exact search elsewhere.
+    """A search among `vectors` (m, D). Without a method: IVF for many vectors on a CPU, exact search otherwise.
 
-    `said` hears, by keywords, of a search that is not what it would be.
+    `on_fallback` is called when exact search replaces faiss.
     """
     there = find_spec("faiss") is not None
     if method is None and vectors.device.type == "cpu" and len(vectors) > _EXACT_CPU:
         method = "ivf" if there else "exact"
         if not there:
-            said(method="exact", reason="faiss is not installed; pip install 'xclearn[ann]' makes it faster")
+            on_fallback(method="exact", reason="faiss is not installed; pip install 'xclearn[ann]' makes it faster")
     if method is None or method == "exact":
         return ExactSearch(vectors)
     if not there:

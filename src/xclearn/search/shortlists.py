@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 from xclearn.inference.shortlists import CentroidSearch, best_paths
 from xclearn.kernels import topk_csr
-from xclearn.parts.label_clusters import cluster_rows, membership, padded_rows
+from xclearn.labels.lists import padded_matrix, padded_rows
+from xclearn.parts.label_clusters import cluster_rows, membership
 from xclearn.search.nearest import ExactSearch, Method, build_search
 
 ListSource = Literal["centroids", "documents", "both", "cluster", "tree", "hash"]
@@ -53,7 +54,7 @@ class Shortlister:
     size: int  # labels of a list
     method: Method | None  # of search
     seed: int
-    said: Callable[..., None]  # hears of a search that is not what was meant
+    on_fallback: Callable[..., None]  # called when exact search replaces faiss
 
     def lists(self, vectors: torch.Tensor, relevance: sp.csr_matrix, centres: Centres) -> np.ndarray:
         """Labels (N, size) int32 of every training document `vectors` (N, D)."""
@@ -69,11 +70,11 @@ class Shortlister:
             return _by_tree(centres, k, self.seed, flat=self.source == "cluster")
         if self.source == "hash":
             return _by_codes(centres, k, self.seed)
-        by_centres = _by_centres(centres, k, self.method, self.said) if self.source != "documents" else None
+        by_centres = _by_centres(centres, k, self.method, self.on_fallback) if self.source != "documents" else None
         if self.source == "centroids":
             assert by_centres is not None
             return by_centres
-        by_documents = _by_documents(vectors, relevance, k, self.method, self.said)
+        by_documents = _by_documents(vectors, relevance, k, self.method, self.on_fallback)
         if by_centres is None:
             return by_documents
         weighted = ((by_centres, 1 - _DOCUMENT_WEIGHT), (by_documents, _DOCUMENT_WEIGHT))
@@ -104,14 +105,14 @@ def label_centres(vectors: torch.Tensor, relevance: sp.csr_matrix, *, n_extra: i
 
 def merged(parts: list[tuple[np.ndarray, np.ndarray, float]], n_labels: int, k: int) -> Listed:
     """The k labels with the largest weighted sum of scores over several lists of the same documents."""
-    total = sum(weight * _matrix(ids, scores, n_labels) for ids, scores, weight in parts)
+    total = sum(weight * padded_matrix(ids, n_labels, scores) for ids, scores, weight in parts)
     return topk_csr(total.indptr, total.indices, total.data.astype(np.float32), k)
 
 
 def _by_centres(
-    centres: Centres, k: int, method: Method | None, said: Callable[..., None]
+    centres: Centres, k: int, method: Method | None, on_fallback: Callable[..., None]
 ) -> Callable[[torch.Tensor], Listed]:
-    search = build_search(centres.vectors, method, said)
+    search = build_search(centres.vectors, method, on_fallback)
     several = len(centres.labels) > len(centres.labels.unique())
 
     def find(queries: torch.Tensor) -> Listed:
@@ -126,14 +127,14 @@ def _by_centres(
 
 
 def _by_documents(
-    vectors: torch.Tensor, relevance: sp.csr_matrix, k: int, method: Method | None, said: Callable[..., None]
+    vectors: torch.Tensor, relevance: sp.csr_matrix, k: int, method: Method | None, on_fallback: Callable[..., None]
 ) -> Callable[[torch.Tensor], Listed]:
     """A label's score is the summed similarity of the near documents that have it, over the largest of the row."""
-    search = build_search(vectors, method, said)
+    search = build_search(vectors, method, on_fallback)
 
     def find(queries: torch.Tensor) -> Listed:
         ids, scores = (part.cpu().numpy() for part in search.search(queries, _NEIGHBOURS))
-        summed = sp.csr_matrix(_matrix(ids, scores, relevance.shape[0]) @ relevance)
+        summed = sp.csr_matrix(padded_matrix(ids, relevance.shape[0], scores) @ relevance)
         labels, best = topk_csr(summed.indptr, summed.indices, summed.data.astype(np.float32), k)
         return labels, best / np.maximum(best[:, :1], 1e-12)
 
@@ -202,13 +203,6 @@ def _k_means(vectors: torch.Tensor, n_centres: int, seed: int) -> torch.Tensor:
     n_centres = min(n_centres, len(vectors))
     found = KMeans(n_centres, n_init=2, max_iter=50, random_state=seed % (1 << 32)).fit(vectors.cpu().numpy())
     return torch.from_numpy(found.cluster_centers_.astype(np.float32)).to(vectors.device)
-
-
-def _matrix(ids: np.ndarray, scores: np.ndarray, n_columns: int) -> sp.csr_matrix:
-    """Lists (n, k) as a sparse matrix (n, n_columns)."""
-    there = ids >= 0
-    rows = np.repeat(np.arange(len(ids)), there.sum(axis=1))
-    return sp.csr_matrix((scores[there], (rows, ids[there])), shape=(len(ids), n_columns))
 
 
 def _parts(total: int) -> Iterator[slice]:

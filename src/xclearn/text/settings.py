@@ -16,7 +16,7 @@ from typing import Annotated, Literal, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import Count, Range, check, kind_of
+from xclearn.config import AUTO, Auto, Count, Range, check, kind_of
 from xclearn.errors import DataError
 from xclearn.text.documents import SPARSE, TEXTS, Documents, documents_kind, require
 from xclearn.text.tokenisers import CONTINUES, LONGEST_WORD, WordPieceTokeniser, words
@@ -52,15 +52,15 @@ class Words(TextSettings):
     """TF-IDF over whole words, and over runs of neighbouring words."""
 
     longest: Count = 1  # words of a token at most: 2 also counts pairs of neighbouring words
-    max_features: Count | None = None  # tokens kept, those in most texts first; auto: all
-    min_count: Count | None = None  # a token must stand in this many texts; auto: 2, below 1,000 texts 1
+    max_features: Count | None = None  # keep only this many tokens, those in most texts first
+    min_count: Auto[Count] = AUTO  # a token must stand in this many texts; auto: 2, below 1,000 texts 1
     sublinear: bool = True  # weigh a token by 1 + ln(count) instead of its count
     normalise: bool = True  # scale each text's weights to Euclidean length one
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
         texts = training_texts(self, documents, label_texts)
         counts = _texts_with_word(texts)
-        min_count = self.min_count or _usual_min_count(texts)
+        min_count = _usual_min_count(texts) if self.min_count is AUTO else self.min_count
         tokens = _most_common(counts, min_count, self.max_features)
         if self.longest > 1:
             counts.update(_texts_with_run(texts, tokens, self.longest, min_count))

@@ -16,7 +16,7 @@ from typing import Annotated, Self, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import Count, Range, Weight
+from xclearn.config import AUTO, Auto, Count, Range, Weight
 from xclearn.errors import ModelError
 from xclearn.text.documents import TEXTS, Documents, check_texts, require
 from xclearn.text.settings import TextSettings, Words, training_texts
@@ -42,8 +42,8 @@ class Subwords(TextSettings):
     """TF-IDF over whole words, and over runs of characters inside them, hashed."""
 
     longest: Count = 1  # words of a token at most: 2 also counts pairs of neighbouring words
-    max_features: Count | None = None  # words kept, those in most texts first; auto: all
-    min_count: Count | None = None  # a word must stand in this many texts; auto: 2, below 1,000 texts 1
+    max_features: Count | None = None  # keep only this many words, those in most texts first
+    min_count: Auto[Count] = AUTO  # a word must stand in this many texts; auto: 2, below 1,000 texts 1
     sublinear: bool = True  # weigh a token by 1 + ln(count) instead of its count
     shortest_part: Count = 3  # characters of a part at least; a word's two ends count as characters
     longest_part: Count = 4  # and at most

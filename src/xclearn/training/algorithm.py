@@ -11,9 +11,9 @@ import hashlib
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, final
+from typing import Any, ClassVar, Self, final
 
 from xclearn import config
 from xclearn._version import __version__
@@ -24,6 +24,7 @@ from xclearn.data.topk import TopK
 from xclearn.errors import ModelError, NotFitted
 from xclearn.inference.blend import AnyServable, Blend
 from xclearn.inference.folder import Model, load_model, save_model
+from xclearn.inference.servable import Ensemble, Servable
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.text import TextSettings
@@ -34,8 +35,6 @@ from xclearn.training.prepare import Prepared, Size, prepare
 from xclearn.training.re_ranking import re_ranked, require_hold_out
 from xclearn.training.run import Callback, Run, pick_device
 from xclearn.training.stage import Stage, Stopping
-
-N = TypeVar("N", int, float)
 
 _SMALLER = ("batch_size", "embedding_dim")  # halved in turn when a plan does not fit
 
@@ -141,8 +140,8 @@ class Algorithm(ABC):
     @final
     def _resolve(self, size: Size, device: str) -> Self:
         """A copy with every automatic field set."""
-        auto = {name: value for name, value in self._auto(size, device).items() if getattr(self, name) is None}
-        return dataclasses.replace(self, **auto)  # type: ignore[type-var]
+        given = config.check(self, self.name)
+        return config.resolve(given, given._auto(size, device))
 
     @final
     def _announce(self, size: Size, run: Run) -> None:
@@ -209,7 +208,6 @@ class Algorithm(ABC):
         }
 
 
-def number(value: N | None) -> N:
-    """A setting that may be left at None but is chosen by now."""
-    assert value is not None
-    return value
+def together(members: Sequence[Servable]) -> Servable | Ensemble:
+    """What the members of an ensemble serve; one alone is served as it is."""
+    return members[0] if len(members) == 1 else Ensemble(list(members))

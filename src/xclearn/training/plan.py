@@ -1,11 +1,12 @@
-"""Memory and time before training: what each stage will hold, what there is, and what setting would fit.
+"""Memory and time before training: what each stage will hold, how much memory there is, and which setting would fit.
 
-Counts bytes and operations by arithmetic; the machine's speed is measured with one short matrix product. Knows nothing
-about algorithms beyond the costs they name.
+Adds up what the parts of a stage declare; the machine's speed is measured with one short matrix product. Knows nothing
+about algorithms beyond the costs they declare.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from typing import Any, final
 import torch
 
 from xclearn.errors import PlanError
+from xclearn.parts.cost import Weights
 
 GIB = 1 << 30
 _RUNTIME = {"cpu": 96 << 20, "cuda": 96 << 20}  # code loaded at the first step, thread stacks, workspaces
@@ -67,8 +69,42 @@ class Plan:
         return {"device": self.device, "data_mib": self.data >> 20, "peak_mib": self.peak >> 20, "stages": stages}
 
 
+def stage_cost(
+    name: str,
+    trained: Sequence[Weights],
+    *,
+    epochs: int,
+    products: float,
+    path: str,
+    step: float = 0,
+    served: int = 0,
+    best: bool = False,
+) -> StageCost:
+    """Of a stage that trains these weights with `products` multiplications a pass.
+
+    `step` are the bytes of gradients, scores and activations at once, `served` those of the copy that is made when the
+    optimisers are gone, and `best` says whether a held-out score keeps the best epoch.
+    """
+    state = sum(weights.state for weights in trained)
+    kept = sum(weights.best for weights in trained) if best else 0
+    return StageCost(
+        name=name,
+        parameters=sum(weights.held for weights in trained),
+        optimiser=state,
+        working=math.ceil(max(step + kept, served - state)),
+        flops_per_epoch=6.0 * products,
+        epochs=epochs,
+        path=path,
+    )
+
+
+def beside(cost: StageCost, held: int) -> StageCost:
+    """The same stage while other networks of so many bytes are there."""
+    return replace(cost, parameters=cost.parameters + held)
+
+
 def of_members(costs: Sequence[StageCost], n: int, kept: int) -> tuple[StageCost, ...]:
-    """The stages of n members, numbered, beside what is kept of the members before: so many bytes each."""
+    """The stages of n members, numbered; `kept` are the bytes that stay of each member before."""
     return tuple(
         replace(cost, name=f"{cost.name}-{member}", parameters=cost.parameters + member * kept)
         for member in range(n)

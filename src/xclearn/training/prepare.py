@@ -47,6 +47,11 @@ class Size:
         """Every document has every feature."""
         return self.n_feature_entries == self.n_documents * self.n_features
 
+    def sparse_tokens(self, batch: int, device: str) -> float | None:
+        """Tokens of a batch, where the gradient of a token table holds only these: on a CPU, of sparse features."""
+        sparse = device == "cpu" and not self.dense
+        return batch * self.n_feature_entries / self.n_documents if sparse else None
+
     @property
     def data_bytes(self) -> int:
         """What features and relevance take on a device."""

@@ -103,7 +103,7 @@ class _After:
         solver = Solver("squared_hinge", settings.cost, settings.passes, settings.threshold, self.run.seed_of(name))
         parts = []
         for number, problems in enumerate(ranking_problems(shortlist, self.data.relevance)):
-            arrays = self.run.keep_all(f"{name}-{number}", "", partial(solver.train, features, problems))
+            arrays = self.run.keep_all(f"{name}-{number}", partial(solver.train, features, problems))
             parts.append((matrix_of(arrays, features.shape[1]), arrays["bias"]))
         weights, biases = zip(*parts, strict=True)
         return SparseRanker.of(_BAG, vector, sp.vstack(weights, format="csr"), np.concatenate(biases))

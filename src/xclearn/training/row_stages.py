@@ -1,29 +1,29 @@
 """Stages that train an encoder with a row for each output: optimisers, learning rates, the held-out score, the cost.
 
-Astec and LightDXML share them, and the re-ranker; MACH and XML-CNN have the same stage. Knows nothing about what the
-outputs are, nor where shortlists come from.
+Every algorithm with rows uses them. Knows nothing about what the outputs are, nor where shortlists come from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, final
 
 import torch
 from torch import nn
 
+from xclearn.config import AUTO, Auto
 from xclearn.inference.servable import Servable
 from xclearn.inference.shortlists import Mix
 from xclearn.parts.classifiers import RowClassifier, row_width
+from xclearn.parts.cost import Weights
 from xclearn.parts.encoder_settings import EncoderSettings, make_encoder
 from xclearn.parts.encoders import DocumentEncoder
-from xclearn.parts.losses import SCORES_AT_ONCE, OutputLoss
-from xclearn.parts.pair_products import dense_bytes
-from xclearn.parts.row_training import ROW_UPDATES, Negatives, RowTask, row_classifier
+from xclearn.parts.losses import OutputLoss
+from xclearn.parts.row_training import Negatives, RowStep, RowTask, list_step, row_classifier, row_weights
 from xclearn.parts.rows import FeatureRows
 from xclearn.text import TextSettings
-from xclearn.training.plan import StageCost
+from xclearn.training.plan import StageCost, stage_cost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.scoring import served_score
@@ -61,7 +61,7 @@ class RowStages:
     stopping: Stopping | None
     device: str
     label_optimiser: Literal["sgd", "adam"] = "sgd"
-    label_lr: float | None = None  # of rows; None: what each classifier is given
+    label_lr: Auto[float] = AUTO  # of rows; auto: what each classifier is given
 
     def stage(
         self,
@@ -104,28 +104,34 @@ class RowStages:
     def classifier(self, n_outputs: int, adam: float, sgd: float, loss: OutputLoss = "bce_sum") -> RowClassifier:
         """Fresh rows; `adam` and `sgd` are their learning rates where none is set."""
         bounded = ROW_LR if loss == "squared_hinge" else sgd  # its gradient has no bound
-        rate = self.label_lr or {"adam": adam, "sgd": bounded}[self.label_optimiser]
+        rate = {"adam": adam, "sgd": bounded}[self.label_optimiser] if self.label_lr is AUTO else self.label_lr
         return row_classifier(n_outputs, self.dim, rate, self.label_optimiser, loss, torch.device(self.device))
 
     def cost(
-        self, name: str, epochs: int, size: Size, *, outputs: int, scored: int, encoder: int, held: int, path: str
+        self, name: str, size: Size, trained: Sequence[Weights], *, epochs: int, outputs: int, scored: int, path: str
     ) -> StageCost:
-        """Of a stage that trains `encoder` values and the rows of outputs, a document against `scored` of them.
-
-        `held` are the bytes of all networks that are there.
-        """
-        rows, gpu = outputs * row_width(self.dim), self.device == "cuda"
-        block = min(self.batch_size * scored, SCORES_AT_ONCE[self.device]) * (2 if gpu else 4)
-        pairs = dense_bytes(self.batch_size, self.batch_size * scored, outputs) if gpu and scored < outputs else 0
-        return StageCost(
-            name=name,
-            parameters=held,
-            optimiser=8 * encoder + ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows,
-            working=max(3 * block, pairs, 4 * rows),  # scores and their gradients; later the served copy
-            flops_per_epoch=6.0 * size.n_documents * scored * row_width(self.dim),
-            epochs=epochs,
-            path=path,
+        """Of a stage that trains an encoder's weights and the rows of outputs, a document against `scored` of them."""
+        rows = row_weights(outputs, self.dim, self.label_optimiser, self.device)
+        gradient = sum(part.gradient for part in trained)
+        step = self._step_bytes(outputs, scored, gradient)
+        products = size.n_documents * scored * row_width(self.dim)
+        # later, a served copy of the rows
+        return stage_cost(
+            name, [*trained, rows], epochs=epochs, products=products, path=path, step=max(step, 4 * rows.values)
         )
+
+    def _step_bytes(self, outputs: int, scored: int, gradient: float) -> float:
+        if scored < outputs:
+            return list_step(self.batch_size, scored, outputs, self.device) + gradient
+        step = RowStep(
+            optimiser=self.label_optimiser,
+            batch=self.batch_size,
+            dim=self.dim,
+            scored=outputs,
+            drawn=False,
+            device=self.device,
+        )
+        return step.beside(gradient)
 
 
 def reranker_task(
@@ -139,16 +145,16 @@ def reranker_task(
 ) -> RowTask:
     """A network of its own, to be trained on the labels that a trained one ranks first; kept under a name.
 
-    So many of these, and so many random ones: it will be asked about all that are found, and must not think well of
-    labels that it never saw.
+    `sizes` are how many of these, and how many random ones: it will score every candidate, and without random labels
+    in training it would overrate those it has never seen.
     """
     size, drawn = min(sizes[0], task.positives.n_columns), sizes[1]
-    kept = run.keep(name, "", lambda: task.best_of(task.negatives.shortlist, size).cpu().numpy())
+    kept = run.keep(name, lambda: task.best_of(task.negatives.shortlist, size).cpu().numpy())
     first = Negatives(shortlist=torch.from_numpy(kept).to(run.device), drawn=drawn)
     return RowTask(encoder, classifier, documents, task.positives, first)
 
 
-def reranker_mix(n_scorers: int, reranker_weight: float, weight: float | None, *, by_row: bool) -> Mix:
-    """Of a classifier, and a re-ranker's logit beside it where there is one, by `weight` (None: not known yet)."""
+def reranker_mix(n_scorers: int, reranker_weight: float, weight: float, *, by_row: bool) -> Mix:
+    """Mix a classifier, and a re-ranker's logit if there is one, with the similarity; AUTO is not chosen yet."""
     weights = [1.0] if n_scorers == 1 else [1 - reranker_weight, reranker_weight]
-    return Mix(weights, 1.0 if weight is None else weight, by_row)
+    return Mix(weights, 1.0 if weight is AUTO else weight, by_row)

@@ -69,11 +69,13 @@ class Run:
         finally:
             torch.set_float32_matmul_precision(before)
 
-    def keep(self, name: str, inputs: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
-        """A structure computed between stages, stored under a hash of its inputs: a resumed run uses the very same."""
-        return self.keep_all(name, inputs, lambda: {"value": compute()})["value"]
+    def keep(self, name: str, compute: Callable[[], np.ndarray], *, inputs: str = "") -> np.ndarray:
+        """A structure computed between stages, stored in the checkpoint under its name and a hash of its inputs."""
+        return self.keep_all(name, lambda: {"value": compute()}, inputs=inputs)["value"]
 
-    def keep_all(self, name: str, inputs: str, compute: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    def keep_all(
+        self, name: str, compute: Callable[[], dict[str, np.ndarray]], *, inputs: str = ""
+    ) -> dict[str, np.ndarray]:
         """As `keep`, for several arrays."""
         key = f"keep-{self._part}{name}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
         found = self.checkpoint.load(key)

@@ -21,30 +21,42 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, final, get_args
 
 import torch
 
-from xclearn.config import Count, Range, Rate, Share
-from xclearn.config import Size as Number
+from xclearn.algorithms.astec.surrogates import (
+    Surrogate,
+    bags_of,
+    surrogate_targets,
+    surrogate_task,
+    usual_outputs,
+)
+from xclearn.config import AUTO, Auto, Count, Number, Range, Rate, Share
 from xclearn.errors import ConfigError
 from xclearn.inference.components import Encoder, Scorer
 from xclearn.inference.layered import layered
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.parts.calibration import Calibration
-from xclearn.parts.classifiers import row_width
-from xclearn.parts.encoder_settings import EncoderSettings, encoder_dim, encoder_for, encoder_parameters, usual_dim
+from xclearn.parts.cost import Weights
+from xclearn.parts.encoder_settings import (
+    AnyText,
+    EncoderSettings,
+    encoder_dim,
+    encoder_for,
+    encoder_weights,
+    usual_dim,
+)
 from xclearn.parts.encoders import BagEncoder, DocumentEncoder
-from xclearn.parts.frozen import Frozen, solved
+from xclearn.parts.frozen import Frozen, latent_tokens, solved
 from xclearn.parts.game import GameStep
 from xclearn.parts.losses import OutputLoss
 from xclearn.parts.re_ranking import SparseRanking
-from xclearn.parts.row_training import Negatives, RowTask, encoded, surrogate_task, unigram_chance
+from xclearn.parts.row_training import Negatives, RowTask, encoded, row_weights, unigram_chance
 from xclearn.parts.rows import DenseRows, SparseRows, feature_rows
-from xclearn.parts.surrogates import Surrogate, bags_of, surrogate_targets, usual_outputs, word_vectors
 from xclearn.parts.transfer import Transfer, TransferBlock, TransferEncoder
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import ListSource
-from xclearn.text import Pretrained, Sequences, Subwords, WordPiece, Words
-from xclearn.training.algorithm import Algorithm, number
-from xclearn.training.label_lists import LabelSearch
-from xclearn.training.plan import Plan, StageCost, of_members
+from xclearn.text import Words
+from xclearn.training.algorithm import Algorithm, together
+from xclearn.training.label_search import LabelSearch
+from xclearn.training.plan import Plan, StageCost, beside, of_members
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
 from xclearn.training.run import Run
@@ -65,54 +77,53 @@ class Astec(Algorithm):
 
     name: ClassVar[str] = "astec"
 
-    vectoriser: Words | WordPiece | Subwords | Sequences | Pretrained = field(
-        default_factory=Words
-    )  # how texts become tokens
-    encoder: EncoderSettings | None = None  # auto: what reads the vectoriser's tokens
-    embedding_dim: Count | None = None  # length of document and label vectors
-    dropout: Share | None = None  # after the ReLU of residual blocks
-    batch_size: Count | None = None  # documents per step
+    vectoriser: AnyText = field(default_factory=Words)  # how texts become tokens
+    encoder: Auto[EncoderSettings] = AUTO  # auto: what reads the vectoriser's tokens
+    embedding_dim: Auto[Count] = AUTO  # length of document and label vectors
+    dropout: Auto[Share] = AUTO  # after the ReLU of residual blocks
+    batch_size: Auto[Count] = AUTO  # documents per step
     surrogate: Surrogate = "clusters"  # Module I: the task that features are learnt on
-    n_clusters: Count | None = None  # outputs of that task: clusters, buckets, frequent labels or directions
-    surrogate_epochs: Count | None = None  # passes over train in Module I
+    n_clusters: Auto[Count] = AUTO  # outputs of that task: clusters, buckets, frequent labels or directions
+    surrogate_epochs: Auto[Count] = AUTO  # passes over train in Module I
     surrogate_lr: Rate = 0.003  # peak learning rate of Module I (Adam)
     surrogate_loss: OutputLoss = "bce_sum"  # of Module I
-    negatives: ListSource | Literal["uniform", "unigram", "all"] | None = None  # Module II: labels trained against
+    negatives: Auto[ListSource | Literal["uniform", "unigram", "all"]] = AUTO  # Module II: labels trained against
     shortlist_size: Count = 500  # labels of a document's shortlist
     n_random: Number = 50  # random labels beside each shortlist
     n_drawn: Count = 1024  # labels drawn in a step by uniform and unigram negatives
     unigram_power: Share = 0.75  # of label counts when drawing by unigram
     head_centres: Number = 0  # centres beside the mean of labels with many documents
     head_documents: Count = 7500  # documents from which on a label has them
-    search: Method | None = None  # exact, or an index of faiss
-    rebuild_every: Count = 5  # epochs after which lists are made anew while the encoder is trained
+    search: Method | None = None  # exact, or an index of faiss; none: by the number of labels and what is installed
+    rebuild_every: Count = 5  # epochs after which lists are rebuilt while the encoder is trained
     transfer: Transfer = "spectral"  # Module III: how features may move
     transfer_limit: Annotated[float, Range(0, 1, open_low=True)] = 1.0  # spectral norm of the residual block
     classifier: Literal["rows"] | Frozen = "rows"  # Module IV: rows trained with the block, or a solver over features
-    extreme_epochs: Count | None = None  # passes over train in Module IV
+    extreme_epochs: Auto[Count] = AUTO  # passes over train in Module IV
     extreme_lr: Rate = 0.003  # peak learning rate of Module IV (Adam)
     loss: OutputLoss = "bce_sum"  # of Module IV and the re-ranker
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # of label rows; adam is the authors' choice
-    label_lr: Rate | None = None  # peak learning rate of label rows; auto: by module and optimiser
+    label_lr: Auto[Rate] = AUTO  # peak learning rate of label rows; auto: by module and optimiser
     warm_up: Share = 0.1  # share of each stage in which learning rates rise
-    reranker_epochs: Number | None = None  # passes over train of the re-ranker; 0 leaves it out
+    reranker_epochs: Auto[Number] = AUTO  # passes over train of the re-ranker; 0 leaves it out
     reranker_lr: Rate = 0.003  # peak learning rate of the re-ranker (Adam)
     reranker_size: Count = 100  # labels that the re-ranker is trained on for each document
     reranker_random: Number = 50  # random labels beside them; without any it misjudges what is found below them
     reranker_weight: Share = 0.5  # of the re-ranker's logit beside the classifier's
     fusion: Literal["plain", "row_max"] = "plain"  # whether scores are divided by the largest of their row
-    fusion_weight: Share | None = None  # of classifiers beside the similarity to label centres
-    served_labels: Count | None = None  # labels scored for a document when predicting
+    fusion_weight: Auto[Share] = AUTO  # of classifiers beside the similarity to label centres
+    served_labels: Auto[Count] = AUTO  # labels scored for a document when predicting
     n_members: Count = 1  # ensemble members, each trained on its own
     game: GameStep | None = None  # pass the scores of the best labels on over a label graph
-    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels anew; auto: none
-    calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out; auto: none
+    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again
+    calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
     stopping: Stopping | None = None  # end Module IV on a held-out metric, and choose fusion_weight by it
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu = device == "cuda"
         scale = max(1, min(8, 5_000 // size.n_documents))  # very small sets need more passes for as many steps
-        negatives = self.negatives or ("all" if gpu or size.n_labels <= 4_000 else "both")
+        usual = "all" if gpu or size.n_labels <= 4_000 else "both"
+        negatives = usual if self.negatives is AUTO else self.negatives
         return {
             "encoder": encoder_for(self.vectoriser),
             "embedding_dim": usual_dim(size.n_labels, device),
@@ -123,44 +134,51 @@ class Astec(Algorithm):
             "extreme_epochs": 10 * scale,
             "reranker_epochs": 10 * scale if self.classifier == "rows" else 0,
             "negatives": negatives,
-            "fusion_weight": None if self.stopping else 0.9 if negatives == "all" else 0.3,
+            "fusion_weight": AUTO if self.stopping else 0.9 if negatives == "all" else 0.3,
             "served_labels": self.shortlist_size,
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
-        assert self.encoder is not None
-        outputs, listed, n_labels = number(self.n_clusters), self.shortlist_size + self.n_random, size.n_labels
-        against = {"all": n_labels, "uniform": self.n_drawn, "unigram": self.n_drawn}.get(str(self.negatives), listed)
-        stages = [
-            ("surrogate", outputs, self._drawn(outputs, device) or outputs, self.surrogate_epochs),
-            ("extreme", n_labels, min(n_labels, against), self.extreme_epochs),
-            ("re-ranker", n_labels, min(n_labels, self.reranker_size + self.reranker_random), self.reranker_epochs),
-        ]
-        left_out = {"surrogate": self.surrogate in ("none", "word_vectors"), "re-ranker": not self.reranker_epochs}
-        costs = [self._cost(*stage, size, device) for stage in stages if not left_out.get(stage[0])]
-        dim = encoder_dim(self.vectoriser, number(self.embedding_dim))
-        values = sum(encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim)) + n_labels * dim
-        served = 0 if device == "cuda" else 4 * values * (2 if self.reranker_epochs else 1)  # of each member
-        held = 4 * size.n_documents * (self.shortlist_size + dim)  # lists and vectors
-        data = size.data_bytes + held
-        return Plan(device=device, data=data, stages=of_members(costs, self.n_members, served))
+        """The network that a stage starts from is still there; so is what is served of the members before."""
+        stages, n_labels, listed = self._row_stages(device), size.n_labels, self.shortlist_size + self.n_random
+        tokens = size.sparse_tokens(self.batch_size, device)
+        base = encoder_weights(self.encoder, self.vectoriser, size.n_features, stages.dim, tokens)
+        block, rows = Weights(values=stages.dim**2), row_weights(n_labels, stages.dim, self.label_optimiser, device)
+        network, served = sum(part.held for part in base), 0 if device == "cuda" else 4 * n_labels * stages.dim
+        against = {"all": n_labels, "uniform": self.n_drawn, "unigram": self.n_drawn}.get(self.negatives, listed)
+        costs = []
+        if self.surrogate not in ("none", "word_vectors"):
+            outputs = self.n_clusters
+            scored = self._drawn(outputs, device) or outputs
+            costs = [self._cost("surrogate", self.surrogate_epochs, size, [*base, block], outputs, scored, device)]
+        trained = [*base, block] if self._joint else [block]
+        extreme = self._cost("extreme", self.extreme_epochs, size, trained, n_labels, min(n_labels, against), device)
+        costs.append(extreme if self._joint else beside(extreme, network))
+        if self.reranker_epochs:
+            first = min(n_labels, self.reranker_size + self.reranker_random)
+            ranker = self._cost("re-ranker", self.reranker_epochs, size, [*base, block], n_labels, first, device)
+            costs.append(beside(ranker, network + rows.held + served))
+        kept = (network + served) * (2 if self.reranker_epochs else 1) if device == "cpu" else 0
+        lists = 4 * size.n_documents * (self.shortlist_size + stages.dim)  # and vectors
+        return Plan(device=device, data=size.data_bytes + lists, stages=of_members(costs, self.n_members, kept))
 
-    def _cost(self, name: str, outputs: int, scored: int, epochs: int | None, size: Size, device: str) -> StageCost:
-        """The network before it is still there; a document is trained against `scored` outputs."""
-        stages, passes = self._row_stages(device), number(epochs)
-        assert self.encoder is not None
-        table, rest = encoder_parameters(self.encoder, self.vectoriser, size.n_features, stages.dim)
-        of_a_row = (10 if name == "re-ranker" else 6 if device == "cuda" else 4) * row_width(stages.dim)
-        held = 4 * (table + rest + (0 if name == "surrogate" else table)) + of_a_row * outputs
-        path, encoder = f"{self.negatives}: {scored:,} of {outputs:,} outputs a document", table + rest
-        return stages.cost(name, passes, size, outputs=outputs, scored=scored, encoder=encoder, held=held, path=path)
+    def _cost(
+        self, name: str, epochs: int, size: Size, trained: list[Weights], outputs: int, scored: int, device: str
+    ) -> StageCost:
+        path = f"{self.negatives}: {scored:,} of {outputs:,} outputs a document"
+        stages = self._row_stages(device)
+        return stages.cost(name, size, trained, epochs=epochs, outputs=outputs, scored=scored, path=path)
+
+    @property
+    def _joint(self) -> bool:
+        """Whether Module IV trains the encoder too."""
+        return self.surrogate == "none" or self.transfer == "fine_tune"
 
     def _drawn(self, outputs: int, device: str) -> int:
         """How many outputs Module I draws in a step; 0: it scores all."""
         return self.n_drawn if outputs > _EXACT and device == "cpu" else 0
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
-        assert self.encoder is not None
         self._rows = self._row_stages(run.device.type)
         self._documents = feature_rows(data.features, run.device)
         self._labels = SparseRows.of(data.relevance, run.device)
@@ -177,20 +195,20 @@ class Astec(Algorithm):
             else:
                 encoders, scorers = self._solved(self.classifier, data, run, member, base)
             centres = self._near.centres(encoded(base, self._documents, run.device))
-            candidates = centres.served("shortlist", number(self.served_labels))
+            candidates = centres.served("shortlist", self.served_labels)
             mix = reranker_mix(len(scorers), self.reranker_weight, self.fusion_weight, by_row=self.fusion == "row_max")
             self.members_.append(Servable(data.vectoriser, encoders, candidates, scorers, mix, self.steps_))
-        if self.fusion_weight is None:
+        if self.fusion_weight is AUTO:
             self.fusion_weight = best_fusion_weight(data, self.stopping, self.members_[0], _FUSION_WEIGHTS)
             self.members_ = [mixed_with(member, self.fusion_weight) for member in self.members_]
 
     def _servable(self, data: Prepared) -> Servable | Ensemble:  # noqa: ARG002
-        return self.members_[0] if self.n_members == 1 else Ensemble(self.members_)
+        return together(self.members_)
 
     def _row_stages(self, device: str) -> RowStages:
         return RowStages(
-            dim=encoder_dim(self.vectoriser, number(self.embedding_dim)),
-            batch_size=number(self.batch_size),
+            dim=encoder_dim(self.vectoriser, self.embedding_dim),
+            batch_size=self.batch_size,
             warm_up=self.warm_up,
             stopping=self.stopping,
             device=device,
@@ -199,8 +217,7 @@ class Astec(Algorithm):
         )
 
     def _with_block(self, base: DocumentEncoder, run: Run, kind: Transfer = "spectral") -> TransferEncoder:
-        block = TransferBlock(base.dim, number(self.dropout), kind, self.transfer_limit)
-        return TransferEncoder(base, block).to(run.device)
+        return TransferEncoder(base, TransferBlock(base.dim, self.dropout, kind, self.transfer_limit)).to(run.device)
 
     def _features(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Iterator[Stage]:
         """Module I: the encoder with a block of its own on an easier task; all but the encoder is then discarded."""
@@ -208,21 +225,21 @@ class Astec(Algorithm):
         if kind == "word_vectors":
             if not isinstance(base, BagEncoder):
                 raise ConfigError("word vectors need an encoder that sums them", where="surrogate", got=kind)
-            table = run.keep(kind, "", lambda: word_vectors(bags, base.dim, run.seed_of(kind)))
+            table = run.keep(kind, lambda: latent_tokens(bags, base.dim, run.seed_of(kind)))
             base.token_embeddings.data.copy_(torch.from_numpy(table))
             return
-        device, outputs, seed = run.device, number(self.n_clusters), run.seed_of("surrogate", member)
-        targets = run.keep_all(name, "", lambda: surrogate_targets(kind, outputs, data.relevance, bags, seed, device))
+        device, outputs, seed = run.device, self.n_clusters, run.seed_of("surrogate", member)
+        targets = run.keep_all(name, lambda: surrogate_targets(kind, outputs, data.relevance, bags, seed, device))
         encoder, drawn = self._with_block(base, run), self._drawn(outputs, device.type)
         classifier = self._rows.classifier(outputs, self.surrogate_lr, ROW_LR, self.surrogate_loss)
         with run.seeded("projection", member):
             task = surrogate_task(targets, encoder, classifier, self._documents, drawn, device)
-        yield self._rows.stage(name, task, self.surrogate_lr, number(self.surrogate_epochs))
+        yield self._rows.stage(name, task, self.surrogate_lr, self.surrogate_epochs)
 
     def _extreme(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Generator[Stage, None, _Parts]:
-        """Modules II to IV and the re-ranker. While the encoder itself is trained, lists are made anew now and then."""
-        joint, listed = self.surrogate == "none" or self.transfer == "fine_tune", self.negatives in get_args(ListSource)
-        encoder, lr, epochs = self._with_block(base, run, self.transfer), self.extreme_lr, number(self.extreme_epochs)
+        """Modules II to IV and the re-ranker. While the encoder itself is trained, lists are rebuilt now and then."""
+        joint, listed = self._joint, self.negatives in get_args(ListSource)
+        encoder, lr, epochs = self._with_block(base, run, self.transfer), self.extreme_lr, self.extreme_epochs
         classifier = self._rows.classifier(data.size.n_labels, lr, _LISTS_LR if listed else ROW_LR, self.loss)
         every = self.rebuild_every if joint and listed else epochs
         for begin in range(0, epochs, every):
@@ -260,7 +277,7 @@ class Astec(Algorithm):
         if self.negatives == "uniform" or self.negatives == "unigram":
             power = self.unigram_power if self.negatives == "unigram" else 0.0
             return Negatives(drawn=self.n_drawn, chance=unigram_chance(data.label_counts, power, run.device))
-        if self.negatives == "all" or self.negatives is None:
+        if self.negatives == "all":
             return Negatives()
         lists = self._near.lists(name, vectors, self.negatives)
         return Negatives(shortlist=torch.from_numpy(lists).to(run.device), drawn=self.n_random)

@@ -23,14 +23,14 @@ from xclearn import algorithms, config
 from xclearn.algorithms.blend.choice import usual_cut, usual_members
 from xclearn.algorithms.blend.sources import centroid_rows, heavy_rows, label_text_rows, memory_of
 from xclearn.algorithms.blend.stacking import HeldOut, Kind, Learnt, is_ahead, judged, learn, single, together, unlearnt
-from xclearn.config import Count, Rate
+from xclearn.config import AUTO, Auto, Count, Rate
 from xclearn.data.dataset import Dataset, Split, kind_of
 from xclearn.data.splits import hold_outs
 from xclearn.inference.blend import COLUMNS, Sources
 from xclearn.inference.blend import Blend as Served
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.text import WordPiece, Words
-from xclearn.training.algorithm import Algorithm, number
+from xclearn.training.algorithm import Algorithm
 from xclearn.training.member import Member
 from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size, prepare
@@ -46,21 +46,24 @@ class Blend(Algorithm):
     name: ClassVar[str] = "blend"
 
     vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens, for all but the members
-    members: tuple[str, ...] | None = None  # algorithms by name, each with its settings after it: "decaf dropout=0.5"
+    members: Auto[tuple[str, ...]] = AUTO  # algorithms by name, each with its settings after it: "decaf dropout=0.5"
     time_budget: Rate = 10.0  # minutes that training may take by the plan, on the slower of usual machines
-    epochs: Count | None = None  # of every stage of the members; auto: their own, fewer where time_budget is short
-    folds: Count | None = None  # parts that are held out in turn; auto: 1, of small sets more
-    hold_out: Count | None = None  # documents held out in all, to learn the stacker on; auto: by the size of train
+    epochs: Auto[Count] = AUTO  # of every stage of the members; auto: their own, fewer where time_budget is short
+    folds: Auto[Count] = AUTO  # parts that are held out in turn; auto: 1, of small sets more
+    hold_out: Auto[Count] = AUTO  # documents held out in all, to learn the stacker on; auto: by the size of train
     memory: bool = True  # ask the nearest training documents; the model then carries train's words
     depth: Count = 60  # labels that each source names
-    stacker: Literal["linear", "trees", "both"] | None = None  # auto: the best one by cross-fit
-    refit: bool | None = None  # train the members again on all of train; auto: unless `stopping` is set
+    stacker: Auto[Literal["linear", "trees", "both"]] = AUTO  # auto: the best one by cross-fit
+    refit: Auto[bool] = AUTO  # train the members again on all of train; auto: unless `stopping` is set
     stopping: Stopping | None = None  # end members' stages by this metric on what the stacker learns from
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         folds, held = usual_cut(size)
-        refit = self.stopping is None if self.refit is None else self.refit
-        folds = self.folds or (folds if refit else 1)
+        refit = self.stopping is None if self.refit is AUTO else self.refit
+        if self.folds is not AUTO:
+            folds = self.folds
+        elif not refit:
+            folds = 1
         return {
             "members": usual_members(size, device, self.time_budget, folds + refit),
             "folds": folds,
@@ -106,11 +109,11 @@ class Blend(Algorithm):
     def _members(self) -> dict[str, Algorithm]:
         """By name, with their settings; one that is there twice gets a number."""
         found: dict[str, Algorithm] = {}
-        for wanted in self.members or ():
+        for wanted in self.members:
             name, *assignments = wanted.split()
             cls = algorithms.find(name)
             settings = config.merge({}, assignments)
-            if self.epochs is not None:
+            if self.epochs is not AUTO:
                 settings = dict.fromkeys(_epochs_of(cls), self.epochs) | settings
             if self.stopping is not None:
                 settings = {"stopping": config.to_plain(self.stopping)} | settings
@@ -124,7 +127,7 @@ class Blend(Algorithm):
             return [(source.train, source.dev)]
         features = data.features if self.stopping is None else data.vectoriser.transform(source.train.documents)
         rows = heavy_rows(features) if sp.issparse(features) else None
-        return hold_outs(source, rows, folds=number(self.folds), most=number(self.hold_out), seed=seed)
+        return hold_outs(source, rows, folds=self.folds, most=self.hold_out, seed=seed)
 
     def _sources(
         self, wanted: dict[str, Algorithm], data: Dataset, held: Split | None, run: Run, part: str
@@ -163,7 +166,7 @@ class Blend(Algorithm):
     def _learn(self, held: HeldOut, sources: Sources, run: Run) -> Learnt:
         """The better stacker, where it is ahead of the best member; else that member, calibrated."""
         alone = {name: single(held, COLUMNS * place) for place, name in enumerate(sources.lists)}
-        kinds: list[Kind] = [self.stacker] if self.stacker else ["linear", "both"]
+        kinds: list[Kind] = [self.stacker] if self.stacker is not AUTO else ["linear", "both"]
         stacks = {kind: learn(held, kind) for kind in kinds}
         worth = {f"{name} alone": one for name, one in alone.items()} | {
             f"{kind} stack": stacks[kind] for kind in kinds

@@ -14,14 +14,14 @@ biases start at −ln L.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias, final
 
 import numpy as np
 import torch
 
-from xclearn.config import Count, Rate, Share, Weight
-from xclearn.config import Size as Number
+from xclearn.algorithms.decaf.label_lists import LabelLists, label_lists
+from xclearn.config import AUTO, Auto, Count, Share
 from xclearn.inference.components import AllLabels, Classifier, Product, Sigmoid
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.parts.calibration import Calibration
@@ -29,158 +29,106 @@ from xclearn.parts.game import GameStep
 from xclearn.parts.label_clusters import cluster_rows, label_vectors
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.rows import SparseRows
-from xclearn.parts.text_network import OutputTexts, TextNetwork, first_refinement
-from xclearn.parts.text_training import Clusters, Shortlister, TextTask, make_clusters
+from xclearn.parts.text_network import OutputTexts, TextNetwork
+from xclearn.parts.text_training import ClusterOutputs, ClusterShortlister, TextTask, make_clusters
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import ListSource
-from xclearn.text import Subwords, WordPiece, Words
-from xclearn.training.algorithm import Algorithm, number
-from xclearn.training.label_lists import LabelLists, label_lists
+from xclearn.training.algorithm import together
 from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.scoring import task_score
-from xclearn.training.stage import Stage, Stopping
-from xclearn.training.text_stages import ClassifierCost, Material, Ranker, TextStages, token_table, usual_settings
+from xclearn.training.stage import Stage
+from xclearn.training.text_algorithm import ClassifierCost, Material, TextAlgorithm, token_table
+
+_Found: TypeAlias = ClusterShortlister | LabelLists | None  # Module II; None: every label is scored
 
 
 @final
 @dataclass(kw_only=True)
-class Decaf(Algorithm):
+class Decaf(TextAlgorithm):
     """Label text and refinement vectors over a shared token table."""
 
     name: ClassVar[str] = "decaf"
 
-    vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
-    embedding_dim: Count | None = None  # length of all vectors
-    batch_size: Count | None = None  # documents per step
-    surrogate_epochs: Number | None = None  # Module I: label text only
-    shortlister_epochs: Count | None = None  # Module II, when the ranker uses a shortlist
-    ranker_epochs: Count | None = None  # Module IV
-    surrogate_lr: Rate = 0.01  # peak learning rate of Module I
-    later_lr: Rate = 0.005  # peak learning rate of Modules II and IV
-    refinement_lr: Weight = 0.1  # peak learning rate of refinements (SGD, per document)
-    bias_lr: Weight = 0.01  # peak learning rate of biases (SGD, per document)
-    dropout: Share = 0.25  # after each ReLU
-    surrogate_dropout: Share | None = None  # the same in Module I; auto: as `dropout`
-    warm_up: Share = 0.1  # share of each stage in which learning rates rise
-    ranker: Ranker | None = None  # labels a document is trained against
-    n_negatives: Count = 1024  # random labels beside the batch's own when sampling
+    surrogate_dropout: Auto[Share] = AUTO  # after each ReLU in Module I; auto: as `dropout`
     shortlist: Literal["clusters", "nearest", "tree"] = "clusters"  # Module II, or labels found by search instead
     list_size: Count = 500  # labels of a document that search finds
-    search: Method | None = None  # how search is done; auto: by what is installed and the number of labels
-    n_clusters: Count | None = None  # clusters of the shortlister, a power of two
-    beam: Count | None = None  # clusters kept per document; auto: enough for target_recall
-    target_recall: Share = 0.85  # share of train's relevant labels the beam must reach
-    add_positives: bool = True  # train on relevant labels that the shortlist missed
-    label_text: bool = True  # False drops the text from classifiers (DECAF-ẑ²)
+    search: Method | None = None  # exact, or an index of faiss; none: by the number of labels and what is installed
     refinement: Literal["text", "random", "none"] = "text"  # where refinements start; none is DECAF-ẑ¹
-    word_vectors: str | None = None  # file that the token table starts from; auto: random
+    word_vectors: str | None = None  # file of token vectors to start from; none: random ones
     freeze_tokens: bool = False  # token table fixed after Module I (DECAF-lite), or throughout if from a file (-FFT)
-    restart_blocks: bool = False  # blocks start again at the identity in each module, as in the paper
-    spectral: bool = True  # blocks' matrices have spectral norm one
-    n_members: Count = 1  # ensemble members sharing Module I
     game: GameStep | None = None  # pass the scores of the best labels on over a label graph
-    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels anew; auto: none
-    calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out; auto: none
-    stopping: Stopping | None = None  # end the last module on a held-out metric
+    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again
+    calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
-        return usual_settings(size, device) | {"surrogate_dropout": self.dropout}
+        return self._usual(size, device) | {"surrogate_dropout": self.dropout}
 
     def _plan(self, size: Size, device: str) -> Plan:
-        stages = self._text_stages(device)
-        listed = None if self.shortlist == "clusters" else self.list_size
-        scored = stages.scored(size, self.beam, self.n_clusters, listed)
-        epochs = number(self.surrogate_epochs), number(self.ranker_epochs)
-        return stages.plan(size, number(self.embedding_dim), scored, ClassifierCost(), epochs, self.n_members)
+        scored = self._scored(size, None if self.shortlist == "clusters" else self.list_size)
+        return self._text_plan(size, device, scored, ClassifierCost())
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
-        train, stages = Material.of(data, run.device), self._text_stages(run.device.type)
-        self._sparse = stages.sampling and isinstance(train.documents, SparseRows)
+        train = self._material(data, run)
         texts = OutputTexts(SparseRows.of(train.features, run.device))
-
-        def clusters(name: str, table: torch.Tensor) -> Clusters:
-            def find() -> np.ndarray:
-                vectors = label_vectors(table, train.documents, train.labels)  # (L, D)
-                return cluster_rows(vectors, number(self.n_clusters), run.seed_of(name))
-
-            return make_clusters(run.keep(name, "", find), train.relevance, train.features, run.device)
-
-        table = token_table(data, number(self.embedding_dim), run, self.word_vectors)
+        table = token_table(data, self.embedding_dim, run, self.word_vectors)
+        # Module I: label text only, of labels or of their clusters
         surrogate = train.task(self._network(table, texts, None, run))
         if self.ranker == "shortlist":
-            groups = clusters("clusters", table)
+            groups = self._clusters("clusters", table, train, run)
             surrogate = train.task(self._network(table, groups.texts, None, run), groups.positives)
         if self.surrogate_epochs:
-            yield stages.stage("surrogate", surrogate, self.surrogate_epochs, self.surrogate_lr)
+            yield self._stage("surrogate", surrogate, self.surrogate_epochs, self.surrogate_lr)
         self.steps_ = [self.game.build(data.relevance, data.label_names, run.seed_of("graph"))] if self.game else []
-        self.members_: list[tuple[TextTask, Shortlister | LabelLists | None]] = []
+        self.members_: list[tuple[TextTask, _Found]] = []
         for member in range(self.n_members):
             before = surrogate.network
-            found: Shortlister | LabelLists | None = None
+            found: _Found = None
             if self.ranker == "shortlist" and self.shortlist == "clusters":
-                groups = clusters(f"clusters-{member}", before.table.detach())
+                # Module II: clusters of labels, now with refinements
+                groups = self._clusters(f"clusters-{member}", before.table.detach(), train, run)
                 finder = train.task(self._network(before.table, groups.texts, before, run), groups.positives)
-                epochs = number(self.shortlister_epochs)
-                yield stages.stage(f"shortlister-{member}", finder, epochs, self.later_lr)
-                found = Shortlister(finder, groups, self.beam, self.target_recall)
+                yield self._stage(f"shortlister-{member}", finder, self.shortlister_epochs, self.later_lr)
+                found = ClusterShortlister(finder, groups, self.beam, self.target_recall)
                 run.log("shortlist", member=member, beam=found.beam, recall=found.recall)
                 before = finder.network
             elif self.ranker == "shortlist":
                 source: ListSource = "tree" if self.shortlist == "tree" else "centroids"
                 found = label_lists(surrogate, data, run, source=source, size=self.list_size, method=self.search)
             self._note_premise(data, found, run)
+            # Modules III and IV: text and refinement together
             ranker = train.task(self._network(before.table, texts, before, run))
-            epochs, score = number(self.ranker_epochs), task_score(ranker, data, self.stopping)
-            yield stages.stage(f"ranker-{member}", ranker, epochs, self.later_lr, found, score)
+            score = task_score(ranker, data, self.stopping)
+            yield self._stage(f"ranker-{member}", ranker, self.ranker_epochs, self.later_lr, found, score)
             self.members_.append((ranker, found))
 
     def _servable(self, data: Prepared) -> Servable | Ensemble:
-        served = [self._served_member(data, *member) for member in self.members_]
-        return served[0] if len(served) == 1 else Ensemble(served)
+        return together([self._served_member(data, *member) for member in self.members_])
 
-    def _note_premise(self, data: Prepared, found: Shortlister | LabelLists | None, run: Run) -> None:
+    def _clusters(self, name: str, table: torch.Tensor, train: Material, run: Run) -> ClusterOutputs:
+        """Labels clustered by the summed vectors of their documents."""
+
+        def find() -> np.ndarray:
+            vectors = label_vectors(table, train.documents, train.labels)  # (L, D)
+            return cluster_rows(vectors, self.n_clusters, run.seed_of(name))
+
+        return make_clusters(run.keep(name, find), train.relevance, train.features, run.device)
+
+    def _note_premise(self, data: Prepared, found: _Found, run: Run) -> None:
         """Theorem 3.1 bounds the excess risk by s (1 − r) ln(1 / (s (1 − r))): few labels a document, high recall."""
         sparsity = data.relevance.nnz / (data.relevance.shape[0] * data.relevance.shape[1])
         run.note(label_sparsity=f"{sparsity:.3g}", shortlist_recall=round(found.recall if found else 1.0, 4))
 
-    def _text_stages(self, device: str) -> TextStages:
-        return TextStages(
-            ranker=str(self.ranker),
-            batch_size=number(self.batch_size),
-            n_negatives=self.n_negatives,
-            add_positives=self.add_positives,
-            refinement_lr=self.refinement_lr,
-            bias_lr=self.bias_lr,
-            warm_up=self.warm_up,
-            stopping=self.stopping,
-            device=device,
-        )
-
     def _network(self, table: torch.Tensor, texts: OutputTexts, before: TextNetwork | None, run: Run) -> TextNetwork:
-        """Classifiers (S, D) of text and, after Module I, a refinement; goes on from the network before."""
-        start = None
-        if before is not None and self.refinement != "none":
-            noise = run.generator("refinement") if self.refinement == "random" else None
-            start = first_refinement(texts, table, noise)
-        with run.seeded("network"):
-            network = TextNetwork(
-                table.detach(),
-                texts,
-                dropout=self.dropout if before is not None else number(self.surrogate_dropout),
-                spectral=self.spectral,
-                use_text=self.label_text or start is None,
-                refinement=start,
-                sparse=self._sparse,
-            ).to(run.device)
-        if before is not None:
-            network.go_on_from(before, blocks=not self.restart_blocks)
-        starts = before is None and self.word_vectors is None
-        network.table.requires_grad_(starts or not self.freeze_tokens)
+        """Classifiers (S, D) of text and, after Module I, a refinement."""
+        dropout = self.surrogate_dropout if before is None else self.dropout
+        network = self._next_network(table, [texts], before, run, dropout=dropout, start=self.refinement)
+        from_nothing = before is None and self.word_vectors is None
+        network.table.requires_grad_(from_nothing or not self.freeze_tokens)
         return network
 
-    def _served_member(self, data: Prepared, ranker: TextTask, found: Shortlister | LabelLists | None) -> Servable:
+    def _served_member(self, data: Prepared, ranker: TextTask, found: _Found) -> Servable:
         scorers = [Classifier("label", *ranker.classifiers())]
         encoders = {"label": ranker.network.served_encoder()}
         if found is None:

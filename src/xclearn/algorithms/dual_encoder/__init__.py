@@ -24,13 +24,12 @@ from xclearn.algorithms.dual_encoder.mixing import frequency_mix
 from xclearn.algorithms.dual_encoder.network import BagTowers, DualNetwork, random_tokens
 from xclearn.algorithms.dual_encoder.stages import DualMaterial, DualStages, hard_labels, with_label_documents
 from xclearn.algorithms.dual_encoder.tasks import Drawing, DualTask, HeldRows, HeldRowTask
-from xclearn.config import Count, Rate, Share, Weight
-from xclearn.config import Size as Number
+from xclearn.config import AUTO, Auto, Count, Number, Rate, Share, Weight
 from xclearn.inference.components import AllLabels, Classifier, Sigmoid
 from xclearn.inference.servable import Servable
 from xclearn.parts.rows import SparseRows
 from xclearn.text import Subwords, WordPiece, Words
-from xclearn.training.algorithm import Algorithm, number
+from xclearn.training.algorithm import Algorithm
 from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
@@ -45,10 +44,10 @@ class DualEncoder(Algorithm):
     name: ClassVar[str] = "dual_encoder"
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
-    embedding_dim: Count | None = None  # length of document and label vectors
-    word_vectors: str | None = None  # file that the token table starts from; auto: random
-    batch_size: Count | None = None  # documents per step
-    epochs: Count | None = None  # passes over train of the encoder
+    embedding_dim: Auto[Count] = AUTO  # length of document and label vectors
+    word_vectors: str | None = None  # file of token vectors to start from; none: random ones
+    batch_size: Auto[Count] = AUTO  # documents per step
+    epochs: Auto[Count] = AUTO  # passes over train of the encoder
     lr: Rate = 0.01  # peak learning rate of the encoder (Adam)
     dropout: Share = 0.2  # after each ReLU
     temperature: Rate = 0.05  # cosines are divided by it
@@ -56,7 +55,7 @@ class DualEncoder(Algorithm):
     n_negatives: Count = 2048  # random labels of a step beside the documents' own; as many as there are: all
     hard_negatives: Number = 0  # labels near a document's own vector drawn for it in each step; 0: none
     hard_size: Count = 30  # near labels they are drawn from
-    refresh_every: Count | None = None  # epochs after which near labels are found, with exact search; auto: half
+    refresh_every: Auto[Count] = AUTO  # epochs after which near labels are found, with exact search; auto: half
     label_documents: bool = False  # whether the text of a label is a document of it too
     average: Share = 0.0  # share of training, at its end, over whose steps the encoder's weights are averaged
     warm_up: Share = 0.1  # share of a stage in which learning rates rise
@@ -68,7 +67,7 @@ class DualEncoder(Algorithm):
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
-        epochs = self.epochs or 10 * scale
+        epochs = 10 * scale if self.epochs is AUTO else self.epochs
         return {
             "embedding_dim": min(320 if device == "cuda" else 192, max(32, 2 * math.isqrt(size.n_labels))),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
@@ -77,10 +76,10 @@ class DualEncoder(Algorithm):
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
-        stages, dim = self._dual_stages(device), number(self.embedding_dim)
-        drawn = number(self.batch_size) * (self.n_positives + self.hard_negatives) + self.n_negatives
+        stages, dim = self._dual_stages(device), self.embedding_dim
+        drawn = self.batch_size * (self.n_positives + self.hard_negatives) + self.n_negatives
         scored = min(size.n_labels, drawn)
-        costs = [stages.cost("encoder", number(self.epochs), size, dim, scored, rows=False)]
+        costs = [stages.cost("encoder", self.epochs, size, dim, scored, rows=False)]
         costs += [stages.cost("rows", self.row_epochs, size, dim, scored, rows=True)] if self.row_epochs else []
         lists = 4 * self.hard_size * size.n_documents if self.hard_negatives else 0
         return Plan(device=device, data=size.data_bytes + 8 * size.n_label_entries + lists, stages=tuple(costs))
@@ -101,7 +100,7 @@ class DualEncoder(Algorithm):
             if begin and self.hard_negatives:
                 hard = hard_labels(self.network_, seen, self.hard_size, run, f"hard-{begin}")
                 task = task.against(self._drawing(seen, hard))
-            cycle = begin, end, number(self.epochs)
+            cycle = begin, end, self.epochs
             yield from stages.encoder(f"encoder-{begin}", task, seen.items, self.lr, cycle, data)
         texts, changes = self.network_.all_labels(train.labels, run.device), None
         if self.row_epochs:
@@ -122,10 +121,10 @@ class DualEncoder(Algorithm):
         return Servable(data.vectoriser, {"document": encoder}, AllLabels(), [classifier], Sigmoid())
 
     def _network(self, train: DualMaterial, data: Prepared, run: Run) -> DualNetwork:
-        dim, sparse = number(self.embedding_dim), run.device.type == "cpu" and isinstance(train.documents, SparseRows)
+        dim, sparse = self.embedding_dim, run.device.type == "cpu" and isinstance(train.documents, SparseRows)
         table = random_tokens(data.size.n_features, dim, run.generator("tokens"))
         if (path := self.word_vectors) is not None:
-            arrays = run.keep_all("word_vectors", "", lambda: data.word_vectors(path, dim)._asdict())
+            arrays = run.keep_all("word_vectors", lambda: data.word_vectors(path, dim)._asdict())
             known = torch.from_numpy(arrays["known"])
             table[known] = torch.from_numpy(arrays["values"])[known]  # others stay random
         with run.seeded("network"):
@@ -142,7 +141,7 @@ class DualEncoder(Algorithm):
 
     def _dual_stages(self, device: str) -> DualStages:
         return DualStages(
-            batch_size=number(self.batch_size),
+            batch_size=self.batch_size,
             warm_up=self.warm_up,
             average=self.average,
             stopping=self.stopping,
@@ -151,6 +150,6 @@ class DualEncoder(Algorithm):
 
     def _cycles(self) -> list[tuple[int, int]]:
         """First epoch and end of each cycle; where no near labels are found, one is all."""
-        epochs = number(self.epochs)
-        every = min(number(self.refresh_every), epochs) if self.hard_negatives else epochs
+        epochs = self.epochs
+        every = min(self.refresh_every, epochs) if self.hard_negatives else epochs
         return [(begin, min(begin + every, epochs)) for begin in range(0, epochs, every)]

@@ -170,7 +170,7 @@ def hard_labels(network: DualNetwork, train: DualMaterial, size: int, run: Run, 
         own = _same_texts(train.documents, train.labels)  # (N,)
         return np.where(ids.cpu().numpy() == own[:, None], -1, ids.cpu().numpy()).astype(np.int32)
 
-    return torch.from_numpy(run.keep(name, "", find)).to(run.device)
+    return torch.from_numpy(run.keep(name, find)).to(run.device)
 
 
 def _same_texts(documents: FeatureRows, labels: FeatureRows) -> np.ndarray:

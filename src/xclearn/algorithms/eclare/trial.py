@@ -32,7 +32,7 @@ def parted(data: Prepared, run: Run) -> Prepared:
     """Train without some groups of documents, and these as its hold-out."""
     n_documents = data.relevance.shape[0]
     n_groups = 1 << max(0, (n_documents // GROUP).bit_length() - 1)
-    group = run.keep("trial-groups", "", lambda: cluster_labels(data.features, n_groups, run.seed_of("trial")))
+    group = run.keep("trial-groups", lambda: cluster_labels(data.features, n_groups, run.seed_of("trial")))
     order = torch.randperm(n_groups, generator=run.generator("trial")).numpy()
     rank = np.argsort(order)[group]  # (N,) the groups that come first are held out
     wanted = min(MOST_HELD_OUT, max(1, int(HELD_OUT * n_documents)))
@@ -69,7 +69,7 @@ def best_choice(scores: Mapping[tuple[int, float], float], n: int, run: Run) -> 
     The first that was tried, which uses the graph least, unless another is ahead of it by more than chance may give:
     half the standard error that a mean of so many shares can have.
     """
-    found = run.keep("choice", "", lambda: np.array(_ahead(scores, n)))
+    found = run.keep("choice", lambda: np.array(_ahead(scores, n)))
     order, game = int(found[0]), float(found[1])
     run.log("choice", order=order, game=game, scores={f"{o}, {g:g}": score for (o, g), score in scores.items()})
     return order, game

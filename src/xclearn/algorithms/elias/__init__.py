@@ -27,32 +27,33 @@ import numpy as np
 import torch
 
 from xclearn.algorithms.elias.cost import Before, IndexCost
-from xclearn.algorithms.elias.learned_edges import IndexedNetwork, LabelIndex, PairClassifier, random_edges
-from xclearn.algorithms.elias.stages import IndexedStages, Phase
-from xclearn.config import Count, Rate, Share, Weight
-from xclearn.config import Size as Number
+from xclearn.algorithms.elias.learned_edges import EdgeIndex, IndexedNetwork, PairClassifier, random_edges
+from xclearn.algorithms.elias.stages import IndexedStages, Phase, usual_rates
+from xclearn.config import AUTO, Auto, Count, Number, Rate, Share, Weight
 from xclearn.errors import ConfigError
 from xclearn.inference.components import Product, Sigmoid
 from xclearn.inference.servable import Ensemble, Servable
+from xclearn.labels.lists import padded_rows
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.classifiers import RowClassifier
 from xclearn.parts.encoder_settings import (
+    AnyText,
     EncoderSettings,
     encoder_dim,
     encoder_for,
-    encoder_parameters,
     encoder_products,
+    encoder_weights,
     encoder_working,
     make_encoder,
     usual_dim,
 )
 from xclearn.parts.encoders import DocumentEncoder
-from xclearn.parts.label_clusters import cluster_rows, membership, padded_rows
+from xclearn.parts.label_clusters import cluster_rows, membership
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_training import Negatives, row_classifier
 from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
-from xclearn.text import Pretrained, Sequences, Subwords, WordPiece, Words
-from xclearn.training.algorithm import Algorithm, number
+from xclearn.text import Words
+from xclearn.training.algorithm import Algorithm, together
 from xclearn.training.plan import Plan, of_members
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
@@ -68,49 +69,53 @@ class Elias(Algorithm):
 
     name: ClassVar[str] = "elias"
 
-    vectoriser: Words | WordPiece | Subwords | Sequences | Pretrained = field(
-        default_factory=Words
-    )  # how texts become tokens
-    encoder: EncoderSettings | None = None  # auto: what fits the vectoriser
-    embedding_dim: Count | None = None  # length of document and label vectors; a transformer has its own
-    batch_size: Count | None = None  # documents per step
+    vectoriser: AnyText = field(default_factory=Words)  # how texts become tokens
+    encoder: Auto[EncoderSettings] = AUTO  # auto: what fits the vectoriser
+    embedding_dim: Auto[Count] = AUTO  # length of document and label vectors; a transformer has its own
+    batch_size: Auto[Count] = AUTO  # documents per step
     training: Literal["two_stages", "partition", "end_to_end"] = "two_stages"  # stage 1 alone; stage 2 from nothing
-    first_epochs: Count | None = None  # of stage 1
-    second_epochs: Count | None = None  # of stage 2
+    first_epochs: Auto[Count] = AUTO  # of stage 1
+    second_epochs: Auto[Count] = AUTO  # of stage 2
     first: Phase = field(default_factory=Phase)  # how stage 1 is trained
     second: Phase = field(default_factory=Phase)  # how stage 2 is trained
-    n_clusters: Count | None = None  # a power of two
+    n_clusters: Auto[Count] = AUTO  # a power of two
     cluster_text: bool = False  # labels are clustered by their own texts too, where they have any
-    beam: Count | None = None  # clusters explored for a document
-    edges_per_cluster: Count | None = None  # labels that a cluster may lead to
-    shortlist_size: Count | None = None  # labels scored for a document
-    negatives: Literal["shortlist", "drawn", "all"] | None = None  # labels that classifiers are trained against
+    beam: Auto[Count] = AUTO  # clusters explored for a document
+    edges_per_cluster: Auto[Count] = AUTO  # labels that a cluster may lead to
+    shortlist_size: Auto[Count] = AUTO  # labels scored for a document
+    negatives: Auto[Literal["shortlist", "drawn", "all"]] = AUTO  # labels that classifiers are trained against
     n_drawn: Count = 1024  # labels drawn in a step by drawn negatives
-    cluster_scale: Rate | None = None  # how many clusters may be certain at once
-    edge_scale: Rate | None = None  # how many edges of a cluster may be certain at once
+    cluster_scale: Auto[Rate] = AUTO  # how many clusters may be certain at once
+    edge_scale: Auto[Rate] = AUTO  # how many edges of a cluster may be certain at once
     edge_start: Literal["random", "matches"] = "matches"  # of edge weights: uniform in 0…1, or log of the matches
     restart_labels: bool = False  # label rows start again in stage 2
     most_clusters: Number = 0  # explored in training at most, drawn by their chances; 0: all
-    recluster_after: Number = 0  # epochs of a first stage 1 whose encoder clusters the labels anew; 0: none
+    recluster_after: Number = 0  # epochs of a first stage 1 whose encoder clusters the labels again; 0: none
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # adam is the authors' choice; set label_lr near 0.005 with it
     weight_decay: Weight = 0.0  # of AdamW, on matrices
     reduction: Literal["sum", "mean"] = "sum"  # of losses over labels; mean over the shortlist is the authors' choice
     warm_up: Share = 0.1  # share of each stage in which learning rates rise
-    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels anew; auto: none
-    calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out; auto: none
+    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again
+    calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
     n_members: Count = 1  # ensemble members, each with clusters of its own
     stopping: Stopping | None = None  # end each stage on a held-out metric
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu, n_labels = device == "cuda", size.n_labels
         scale = max(1, min(8, 2_000 // size.n_documents))  # very small sets need more passes for as many steps
-        negatives = self.negatives or ("shortlist" if self._needs_paths() else "all" if gpu else "drawn")
+        usual = "shortlist" if self._needs_paths() else "all" if gpu else "drawn"
+        negatives = usual if self.negatives is AUTO else self.negatives
         searched = (10, 500) if not gpu else (100, 1300) if negatives == "shortlist" else (200, 8000)
-        n_clusters = self.n_clusters or 2 ** max(0, math.ceil(math.log2(n_labels / 16)))
+        n_clusters = 2 ** max(0, math.ceil(math.log2(n_labels / 16))) if self.n_clusters is AUTO else self.n_clusters
+        batch_size = min(1024 if gpu else 256, max(16, size.n_documents // 50))
+        phase = usual_rates(device, apart=negatives != "shortlist")
+        phase["batch_size"] = batch_size if self.batch_size is AUTO else self.batch_size
         return {
             "encoder": encoder_for(self.vectoriser),
             "embedding_dim": usual_dim(n_labels, device),
-            "batch_size": min(1024 if gpu else 256, max(16, size.n_documents // 50)),
+            "batch_size": batch_size,
+            "first": phase,
+            "second": phase,
             "first_epochs": 10 * scale,
             "second_epochs": 10 * scale,
             "n_clusters": n_clusters,
@@ -124,11 +129,11 @@ class Elias(Algorithm):
 
     def _plan(self, size: Size, device: str) -> Plan:
         for name in ("edges_per_cluster", "shortlist_size", "n_clusters", "beam"):
-            limit = number(self.n_clusters) if name == "beam" else size.n_labels
+            limit = self.n_clusters if name == "beam" else size.n_labels
             if getattr(self, name) > limit:
                 allowed = f"up to {limit:,}, the number of {'clusters' if name == 'beam' else 'labels'}"
                 raise ConfigError("larger than there are", where=name, got=getattr(self, name), allowed=allowed)
-        if number(self.n_clusters) & (number(self.n_clusters) - 1):
+        if self.n_clusters & (self.n_clusters - 1):
             raise ConfigError("no power of two", where="n_clusters", got=self.n_clusters, allowed="1, 2, 4, 8 …")
         if self.negatives != "shortlist" and (setting := self._needs_paths()):
             what, got = "asks for classifiers that are trained on paths", f"negatives = {self.negatives}"
@@ -144,27 +149,26 @@ class Elias(Algorithm):
             if self.recluster_after:
                 yield "warm", self.first, self.recluster_after, "clustering"
             again: Before = "clustering again" if self.recluster_after else "clustering"
-            yield "first", self.first, number(self.first_epochs), again
+            yield "first", self.first, self.first_epochs, again
         if self.training != "partition":
             before: Before = "nothing" if self.training == "end_to_end" else "matching"
-            yield "second", self.second, number(self.second_epochs), before
+            yield "second", self.second, self.second_epochs, before
 
     def _cost(self, size: Size, device: str) -> IndexCost:
-        assert self.encoder is not None
-        dim = encoder_dim(self.vectoriser, number(self.embedding_dim))
+        dim = encoder_dim(self.vectoriser, self.embedding_dim)
         return IndexCost(
             device=device,
             size=size,
-            batch_size=number(self.batch_size),
+            batch_size=self.batch_size,
             dim=dim,
-            clustered_dim=(1 + self.cluster_text) * number(self.embedding_dim),
-            encoder=sum(encoder_parameters(self.encoder, self.vectoriser, size.n_features, dim)),
+            clustered_dim=(1 + self.cluster_text) * self.embedding_dim,
+            encoder=encoder_weights(self.encoder, self.vectoriser, size.n_features, dim),
             encoder_working=encoder_working(self.encoder, self.vectoriser),
-            encoder_products=encoder_products(self.vectoriser),
-            n_clusters=number(self.n_clusters),
-            n_edges=number(self.edges_per_cluster),
-            beam=number(self.beam),
-            shortlist=number(self.shortlist_size) if self.negatives == "shortlist" else 0,
+            encoder_products=encoder_products(self.encoder, self.vectoriser, dim),
+            n_clusters=self.n_clusters,
+            n_edges=self.edges_per_cluster,
+            beam=self.beam,
+            shortlist=self.shortlist_size if self.negatives == "shortlist" else 0,
             drawn=self._drawn,
             label_optimiser=self.label_optimiser,
             stopping=self.stopping is not None,
@@ -185,10 +189,9 @@ class Elias(Algorithm):
         stages = IndexedStages(
             documents=feature_rows(data.features, run.device),
             relevance=SparseRows.of(data.relevance, run.device),
-            beam=number(self.beam),
-            size=number(self.shortlist_size),
+            beam=self.beam,
+            size=self.shortlist_size,
             most_clusters=self.most_clusters,
-            batch_size=number(self.batch_size),
             warm_up=self.warm_up,
             label_optimiser=self.label_optimiser,
             weight_decay=self.weight_decay,
@@ -200,7 +203,7 @@ class Elias(Algorithm):
             self.members_.append((yield from self._member(stages, data, run, member)))
 
     def _servable(self, data: Prepared) -> Servable | Ensemble:  # noqa: ARG002 (members were made of it)
-        return self.members_[0] if self.n_members == 1 else Ensemble(self.members_)
+        return together(self.members_)
 
     def _member(self, stages: IndexedStages, data: Prepared, run: Run, member: int) -> Generator[Stage, None, Servable]:
         """The stages of one ensemble member, and what is served of it: its network is gone before the next is made."""
@@ -212,12 +215,12 @@ class Elias(Algorithm):
                 name, epochs = f"warm-{member}", self.recluster_after
                 yield from stages.stage(name, network, self.first, epochs, data, self.stopping)
                 network = self._partition(stages, data, run, member, network)
-            epochs = number(self.first_epochs)
+            epochs = self.first_epochs
             yield from stages.stage(f"first-{member}", network, self.first, epochs, data, self.stopping)
             if self.training == "partition":
                 return self._served_member(data, network)
             network = self._successor(stages, data, run, member, network)
-        epochs = number(self.second_epochs)
+        epochs = self.second_epochs
         yield from stages.stage(f"second-{member}", network, self.second, epochs, data, self.stopping)
         return self._served_member(data, network)
 
@@ -225,16 +228,16 @@ class Elias(Algorithm):
         self, stages: IndexedStages, data: Prepared, run: Run, member: int, before: IndexedNetwork | None
     ) -> IndexedNetwork:
         """Stage 1: every label in one cluster, by its documents' bags and by what a network before makes of them."""
-        n_clusters, seed = number(self.n_clusters), run.seed_of("clusters", member)
+        n_clusters, seed = self.n_clusters, run.seed_of("clusters", member)
         encoder = self._encoder(stages, data, run, member)  # first: it refuses what clustering would only delay
 
         def cluster() -> np.ndarray:
-            dim, generator = number(self.embedding_dim), run.generator("projection")
+            dim, generator = self.embedding_dim, run.generator("projection")
             vectors = stages.bag_vectors(data, dim, generator, texts=self.cluster_text)
             learnt = [] if before is None else [stages.label_vectors(before)]
             return cluster_rows(torch.cat([*vectors, *learnt], dim=1), n_clusters, seed)
 
-        clusters = run.keep(f"clusters-{member}", "by bag" if before is None else "learnt", cluster)
+        clusters = run.keep(f"clusters-{member}", cluster, inputs="by bag" if before is None else "learnt")
         labels = padded_rows(membership(clusters, n_clusters))
         return self._network(encoder, labels, None, data, run)
 
@@ -242,8 +245,8 @@ class Elias(Algorithm):
         self, stages: IndexedStages, data: Prepared, run: Run, member: int, before: IndexedNetwork
     ) -> IndexedNetwork:
         """Stage 2: goes on from stage 1, with edges where its clusters were matched with labels."""
-        n_edges = number(self.edges_per_cluster)
-        found = run.keep_all(f"edges-{member}", "", lambda: stages.matched_edges(before, data.relevance, n_edges))
+        n_edges = self.edges_per_cluster
+        found = run.keep_all(f"edges-{member}", lambda: stages.matched_edges(before, data.relevance, n_edges))
         weights = torch.rand(found["labels"].shape, generator=run.generator("edges", member))
         if self.edge_start == "matches":
             weights = torch.from_numpy(found["matches"]).clamp(min=_FEWEST).log()
@@ -255,14 +258,13 @@ class Elias(Algorithm):
 
     def _unguided(self, stages: IndexedStages, data: Prepared, run: Run, member: int) -> IndexedNetwork:
         """Stage 2 from nothing: random edges of random weight."""
-        shape = number(self.n_clusters), number(self.edges_per_cluster)
+        shape = self.n_clusters, self.edges_per_cluster
         labels = random_edges(shape, data.size.n_labels, run.seed_of("edges", member))
         weights = torch.rand(shape, generator=run.generator("edges", member))
         return self._network(self._encoder(stages, data, run, member), labels, weights, data, run)
 
     def _encoder(self, stages: IndexedStages, data: Prepared, run: Run, member: int) -> DocumentEncoder:
-        assert self.encoder is not None
-        dim, generator = number(self.embedding_dim), run.generator("encoder", member)
+        dim, generator = self.embedding_dim, run.generator("encoder", member)
         sparse = run.device.type == "cpu" and reads_tokens(stages.documents)
         return make_encoder(self.encoder, self.vectoriser, data.vectoriser, dim, generator, sparse=sparse)
 
@@ -271,19 +273,19 @@ class Elias(Algorithm):
     ) -> IndexedNetwork:
         """A network over these edges (C, E); without weights they are fixed."""
         n_labels = data.size.n_labels
-        scales = {"cluster_scale": float(self.cluster_scale or 1), "edge_scale": float(self.edge_scale or 1)}
+        scales = {"cluster_scale": self.cluster_scale, "edge_scale": float(self.edge_scale)}
         with run.seeded("clusters"):
-            index = LabelIndex(encoder.dim, torch.from_numpy(labels), weights, n_labels=n_labels, **scales)
+            index = EdgeIndex(encoder.dim, torch.from_numpy(labels), weights, n_labels=n_labels, **scales)
         return IndexedNetwork(encoder, index, self._classifier(n_labels, encoder.dim, run)).to(run.device)
 
     def _classifier(self, n_labels: int, dim: int, run: Run) -> PairClassifier | RowClassifier:
         if self.negatives == "shortlist":
-            prior = -math.log(number(self.shortlist_size) + 1)
+            prior = -math.log(self.shortlist_size + 1)
             return PairClassifier(n_labels, dim, prior, sparse=run.device.type == "cpu")
         return row_classifier(n_labels, dim, self.first.label_lr, self.label_optimiser, "bce_sum", run.device)
 
     def _served_member(self, data: Prepared, network: IndexedNetwork) -> Servable:
-        index = network.index.served("document", number(self.beam), number(self.shortlist_size))
+        index = network.index.served("document", self.beam, self.shortlist_size)
         encoders, scorers = {"document": network.encoder.served()}, [network.classifier.served("document")]
         fusion = Product() if self.negatives == "shortlist" else Sigmoid()
         return Servable(data.vectoriser, encoders, index, scorers, fusion)

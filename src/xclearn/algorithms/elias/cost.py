@@ -1,4 +1,4 @@
-"""What the stages of a network with a label index take: the bytes of each, and what making its index took before.
+"""What ELIAS's stages cost: the weights of each, what a step holds, and what it took to make its index.
 
 Knows nothing about which stages an algorithm has.
 """
@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
 
 from xclearn.algorithms.elias.stages import AT_ONCE, Phase
-from xclearn.parts.classifiers import row_width
+from xclearn.parts.cost import Weights
 from xclearn.parts.pair_products import dense_bytes
-from xclearn.parts.row_training import ROW_UPDATES, step_bytes
-from xclearn.training.plan import StageCost
+from xclearn.parts.row_training import RowStep, row_weights
+from xclearn.training.plan import StageCost, beside, stage_cost
 from xclearn.training.prepare import Size
 
 _PATH_BYTES = 120  # of a path that a GPU explores
+_PAIR_BYTES = 64  # of a document and a label at the end of its paths
 Before = Literal["nothing", "clustering", "clustering again", "matching"]
 
 
 class _Classifiers(NamedTuple):
     """What label classifiers take."""
 
-    rows: int  # values of the label rows
-    moments: int  # bytes of their optimiser
-    step: int  # bytes that a step holds, of encoder and index too
+    rows: Weights
+    step: float  # bytes that a step holds, of encoder and index too
     scored: float  # labels scored for a document
     path: str  # in words
 
@@ -40,9 +40,9 @@ class IndexCost:
     batch_size: int
     dim: int
     clustered_dim: int  # of the vectors by which labels are clustered before there is a network
-    encoder: int  # values that the encoder learns
-    encoder_working: int  # bytes that it holds for a document
-    encoder_products: int  # its multiplications for a document, if they are many
+    encoder: tuple[Weights, ...]
+    encoder_working: int  # bytes of activations for a document
+    encoder_products: int  # multiplications for a document
     n_clusters: int
     n_edges: int  # of a cluster, when they are learnt
     beam: int  # clusters explored for a document
@@ -54,74 +54,85 @@ class IndexCost:
     @property
     def served(self) -> int:
         """Bytes of what is served of it, on a CPU."""
-        return 4 * self._values + 8 * self.n_clusters * self.n_edges
+        return self._network + 8 * self.n_clusters * self.n_edges
 
     def stage(self, name: str, phase: Phase, epochs: int, before: Before) -> StageCost:
         """Of a stage, and of what comes before it; edges are fixed until there are matches, or nothing, before."""
         fixed = before in ("clustering", "clustering again")
         n_slots = math.ceil(self.size.n_labels / self.n_clusters) if fixed else self.n_edges
-        batch = phase.batch_size or self.batch_size
-        rows, moments, step, scored, path = (self._on_paths if self.shortlist else self._apart)(batch, n_slots)
-        edges, slots = self.n_clusters * (n_slots + self.dim), self.n_clusters * n_slots
-        learnt = 4 * (self.encoder + rows + edges) + 16 * slots  # labels of edges, and edges by label
+        rows, step, scored, path = (self._on_paths if self.shortlist else self._apart)(phase.batch_size, n_slots)
+        trained = [*self.encoder, Weights(values=self.n_clusters * (n_slots + self.dim)), rows]
+        learnt = sum(weights.held for weights in trained)
         average = learnt if phase.average_from < 1 else 0
-        best = learnt + average + (0 if self.shortlist else moments) if self.stopping else 0
-        optimiser, working = 8 * (self.encoder + edges) + moments, step + batch * self.encoder_working
-        products = self.encoder_products + self.dim * (self.n_clusters + scored)
-        return StageCost(
-            name=name,
-            parameters=learnt,
-            optimiser=optimiser,
-            working=max(working + average + best, self._made(before) - learnt - optimiser),
-            flops_per_epoch=6.0 * self.size.n_documents * products,
+        cost = stage_cost(
+            name,
+            trained,
             epochs=epochs,
+            products=self.size.n_documents * (self.encoder_products + self.dim * (self.n_clusters + scored)),
             path=path,
+            step=step + phase.batch_size * self.encoder_working + average * (2 if self.stopping else 1),
+            served=self._made(before) - learnt,
+            best=self.stopping,
         )
+        return beside(cost, 16 * self.n_clusters * n_slots)  # labels of edges, and edges by label
 
     @property
     def _values(self) -> int:
-        """Of encoder, label rows and clusters."""
-        return self.encoder + (self.size.n_labels + self.n_clusters) * (self.dim + 1)
+        return sum(weights.values for weights in self.encoder)
+
+    @property
+    def _network(self) -> int:
+        """Bytes of encoder, label rows and clusters."""
+        return 4 * (self._values + (self.size.n_labels + self.n_clusters) * (self.dim + 1))
+
+    @property
+    def _tokens(self) -> float:
+        """Of a document."""
+        return self.size.n_feature_entries / self.size.n_documents
 
     def _made(self, before: Before) -> int:
         """Bytes while clusters or edges are made."""
         again = before == "clustering again"  # by the vectors of a network too, which is still there
         if again or before == "clustering":
             vectors = 16 * self.size.n_labels * (self.clustered_dim + again * self.dim)
-            return vectors + 4 * self.size.n_features * self.clustered_dim + again * 4 * self._values
+            return vectors + 4 * self.size.n_features * self.clustered_dim + again * self._network
         matches = min(self.beam * self.size.n_relevant, self.n_clusters * self.size.n_labels)  # at most, in three forms
-        return 4 * self._values + 24 * matches if before == "matching" and self.device == "cpu" else 0
+        return self._network + 24 * matches if before == "matching" and self.device == "cpu" else 0
 
     def _on_paths(self, batch: int, n_slots: int) -> _Classifiers:
-        """On the labels that are found."""
+        """Classifiers trained on the labels that are found."""
         size, gpu = self.size, self.device == "cuda"
-        rows = size.n_labels * (self.dim + 1)
+        rows = Weights(values=size.n_labels * (self.dim + 1), optimiser=self.label_optimiser)
         paths = batch * (self.beam + math.ceil(size.labels_per_document)) * n_slots
         pairs = batch * min(self.shortlist, paths // batch)
         distinct = -size.n_labels * math.expm1(-pairs / size.n_labels)  # labels of a batch, if all were as likely
-        tokens = batch * size.n_feature_entries / size.n_documents
         # a GPU has dense gradients, and all paths at once; a CPU the rows of the batch and their gradients
-        dense = 4 * (self.encoder + rows) + _PATH_BYTES * paths + dense_bytes(batch, pairs, size.n_labels)
-        step = dense if gpu else math.ceil(4 * self.dim * (2 * distinct + tokens))
-        moments = 8 * rows if self.label_optimiser == "adam" else 0
+        dense = 4 * (self._values + rows.values) + _PATH_BYTES * paths + dense_bytes(batch, pairs, size.n_labels)
+        step = dense if gpu else 4 * self.dim * (2 * distinct + batch * self._tokens)
         path = f"{self.shortlist:,} labels below {self.beam} of {self.n_clusters:,} clusters"
-        return _Classifiers(rows, moments, step + 64 * pairs, 4 * pairs / batch, path)
+        return _Classifiers(rows, step + _PAIR_BYTES * pairs, 4 * pairs / batch, path)
 
     def _apart(self, batch: int, n_slots: int) -> _Classifiers:
-        """Apart from the paths."""
-        size, gpu, width = self.size, self.device == "cuda", row_width(self.dim)
+        """Classifiers trained apart from the paths."""
+        size, gpu = self.size, self.device == "cuda"
         relevant = math.ceil(batch * size.labels_per_document)
         scored = min(size.n_labels, self.drawn + relevant) if self.drawn else size.n_labels
-        scores, update = step_bytes(self.label_optimiser, batch, width, scored, self.device, drawn=self.drawn > 0)
-        tokens = 2 * batch * size.n_feature_entries / size.n_documents
-        encoder = 4 * self.encoder if gpu else math.ceil(4 * self.dim * tokens)
+        rows = row_weights(size.n_labels, self.dim, self.label_optimiser, self.device)
+        step = RowStep(
+            optimiser=self.label_optimiser,
+            batch=batch,
+            dim=self.dim,
+            scored=scored,
+            drawn=self.drawn > 0,
+            device=self.device,
+        )
+        encoder = 4 * self._values if gpu else 4 * self.dim * 2 * batch * self._tokens
         index = 18 * (batch * self.n_clusters + self.n_clusters * n_slots)  # chances, strengths, their gradients
-        # a GPU's allocator hands on what was freed: the scores are gone when gradients come; the CPU's keeps it
-        step = max(scores + max(scores, update), encoder + index) if gpu else 2 * scores + update + encoder + index
+        # a GPU's scores are gone when the encoder's gradients come
+        working = max(step.beside(0), encoder + index) if gpu else step.beside(encoder + index)
         if gpu and self.stopping:  # held-out documents explore all paths at once
-            step = max(step, _PATH_BYTES * AT_ONCE * self.beam * n_slots)
-        rows, served = size.n_labels * width, 0 if gpu else 4 * size.n_labels * self.dim
-        step = max(step, served - 8 * self.encoder) + (2 * rows if gpu else 0)  # and all rows in half the bits
+            working = max(working, _PATH_BYTES * AT_ONCE * self.beam * n_slots)
+        served = 0 if gpu else 4 * size.n_labels * self.dim
+        working = max(working, served - 8 * self._values)
         path = f"about {scored:,} labels a step" if self.drawn else f"all {scored:,} labels"
-        moments = ROW_UPDATES[self.label_optimiser].bytes_per_value() * rows
-        return _Classifiers(rows, moments, step, scored, f"{path}, apart from the paths")
+        return _Classifiers(rows, working, scored, f"{path}, apart from the paths")

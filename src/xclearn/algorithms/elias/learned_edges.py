@@ -45,7 +45,7 @@ class Paths(NamedTuple):
 
 
 @final
-class LabelIndex(nn.Module):
+class EdgeIndex(nn.Module):
     """Clusters over vectors, and their edges to labels: two tensors (C, E), which labels and how strongly."""
 
     labels: torch.Tensor
@@ -239,7 +239,7 @@ class PairClassifier(nn.Module):
 class IndexedNetwork(nn.Module):
     """Encoder, index and label classifiers, which are trained on paths or, as rows, apart from them."""
 
-    def __init__(self, encoder: DocumentEncoder, index: LabelIndex, classifier: PairClassifier | RowClassifier) -> None:
+    def __init__(self, encoder: DocumentEncoder, index: EdgeIndex, classifier: PairClassifier | RowClassifier) -> None:
         super().__init__()
         self.encoder, self.index, self.classifier = encoder, index, classifier
 
@@ -251,7 +251,7 @@ class IndexedNetwork(nn.Module):
         positives: Gathered | None = None,
         most: tuple[int, torch.Generator] | None = None,
     ) -> tuple[Paths, torch.Tensor, torch.Tensor]:
-        """The paths as `LabelIndex.paths` finds them, and the logit and log ŷ (m,) of each label at their ends."""
+        """The paths as `EdgeIndex.paths` finds them, and the logit and log ŷ (m,) of each label at their ends."""
         x, strengths = self.encoder(features), self.index.strengths()
         chances = self.index.chances(x)
         paths = self.index.paths(chances, strengths, beam, size, positives, most)

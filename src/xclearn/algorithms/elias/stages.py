@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,8 +18,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from xclearn.algorithms.elias.learned_edges import IndexedNetwork, edges_from_matches, path_losses
-from xclearn.config import Count, Rate, Share, Weight
+from xclearn.config import AUTO, Auto, Count, Rate, Share, Weight
 from xclearn.inference.token_bag import bag_encoder
+from xclearn.labels.lists import padded_matrix
 from xclearn.parts.averaging import WeightAverage
 from xclearn.parts.classifiers import RowClassifier
 from xclearn.parts.encoders import random_table
@@ -31,7 +32,7 @@ from xclearn.training.prepare import Prepared
 from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
 
-AT_ONCE = 1024  # documents looked at at a time outside training
+AT_ONCE = 1024  # documents encoded at a time outside training
 _WEIGHT_APART = 0.2  # of the shortlist loss: an encoder that serves the index more ranks labels worse
 _ENCODER_LR = {"cpu": 0.01, "cuda": 0.003}  # longer trainings want the lower ones
 _CLUSTER_LR = {"cpu": 0.03, "cuda": 0.005}
@@ -42,15 +43,25 @@ _CLUSTER_LR = {"cpu": 0.03, "cuda": 0.005}
 class Phase:
     """How one stage is trained."""
 
-    batch_size: Count | None = None  # documents per step; auto: the algorithm's
-    encoder_lr: Rate | None = None  # peak learning rate of the encoder; auto: 0.01, on a GPU 0.003
-    cluster_lr: Rate | None = None  # peak learning rate of the clusters; auto: 0.03, on a GPU 0.005
+    batch_size: Auto[Count] = AUTO  # documents per step; auto: the algorithm's
+    encoder_lr: Auto[Rate] = AUTO  # peak learning rate of the encoder; auto: 0.01, on a GPU 0.003
+    cluster_lr: Auto[Rate] = AUTO  # peak learning rate of the clusters; auto: 0.03, on a GPU 0.005
     edge_lr: Rate = 0.05  # peak learning rate of the edges
     label_lr: Rate = 0.1  # peak learning rate of the label rows, per document with SGD
-    shortlist_loss_weight: Weight | None = None  # of −log ŷ of relevant labels; auto: 1, apart from paths 0.2
+    shortlist_loss_weight: Auto[Weight] = AUTO  # of −log ŷ of relevant labels; auto: 1, apart from paths 0.2
     accumulation: Count = 1  # steps after which clusters, edges and label rows move
     average_from: Share = 1.0  # share of the stage after which weights are averaged; 1 leaves it out
     average_every: Count = 1  # steps between two weights of the average
+
+
+def usual_rates(device: str, *, apart: bool) -> dict[str, Any]:
+    """Values for the automatic settings of a phase; `apart`: classifiers are trained apart from the paths."""
+    weight = _WEIGHT_APART if apart else 1.0
+    return {
+        "encoder_lr": _ENCODER_LR[device],
+        "cluster_lr": _CLUSTER_LR[device],
+        "shortlist_loss_weight": weight,
+    }
 
 
 @final
@@ -63,7 +74,6 @@ class IndexedStages:
     beam: int  # clusters explored for a document
     size: int  # labels scored for a document
     most_clusters: int  # explored in training at most; 0: all
-    batch_size: int
     warm_up: float
     label_optimiser: Literal["sgd", "adam"]
     weight_decay: float
@@ -74,9 +84,8 @@ class IndexedStages:
         self, name: str, network: IndexedNetwork, phase: Phase, epochs: int, data: Prepared, stopping: Stopping | None
     ) -> Iterator[Stage]:
         """One stage; after it the averaged weights are in their place."""
-        batch_size = phase.batch_size or self.batch_size
-        average = self._average(network, phase, epochs * math.ceil(len(self.documents) / batch_size))
-        moving, waiting = self._optimisers(network, phase, batch_size)
+        average = self._average(network, phase, epochs * math.ceil(len(self.documents) / phase.batch_size))
+        moving, waiting = self._optimisers(network, phase)
 
         def loss(batch: Batch) -> torch.Tensor:
             average.see(batch.step)
@@ -87,7 +96,7 @@ class IndexedStages:
             module=nn.ModuleDict({"network": network, "average": average}),
             loss=loss,
             n_items=len(self.documents),
-            batch_size=batch_size,
+            batch_size=phase.batch_size,
             epochs=epochs,
             optimisers=[*moving, *waiting],
             accumulation=[1] * len(moving) + [phase.accumulation] * len(waiting),
@@ -105,7 +114,7 @@ class IndexedStages:
             x = network.encoder(self.documents.take(batch.rows))
             classification = self.negatives.loss(rows, x, positives, batch.rows, batch.step, batch.generator)
             missed = -network.index.reached(x, positives).sum() / n
-            return classification + (_WEIGHT_APART if weight is None else weight) * missed
+            return classification + weight * missed
         most = (self.most_clusters, batch.generator) if self.most_clusters else None
         paths, logits, reach = network(self.documents.take(batch.rows), self.beam, self.size, positives, most)
         classification = path_losses(logits, reach, paths.target).sum() / n
@@ -113,7 +122,7 @@ class IndexedStages:
         if self.reduction == "mean":
             most_positives = torch.bincount(positives.owner, minlength=n).max().clamp(min=1)
             classification, shortlist = classification / self.size, shortlist / most_positives
-        return classification + (1.0 if weight is None else weight) * shortlist
+        return classification + weight * shortlist
 
     def _average(self, network: IndexedNetwork, phase: Phase, steps: int) -> WeightAverage:
         """Of all weights but the edges', or of none."""
@@ -122,22 +131,22 @@ class IndexedStages:
         return WeightAverage(weights if start < steps else [], start, phase.average_every)
 
     def _optimisers(
-        self, network: IndexedNetwork, phase: Phase, batch_size: int
+        self, network: IndexedNetwork, phase: Phase
     ) -> tuple[list[torch.optim.Optimizer], list[torch.optim.Optimizer]]:
         """Those that move at every step, of the encoder, and those that may wait."""
         encoder, index, classifier = network.encoder, network.index, network.classifier
-        device, lazy = self.relevance.indptr.device.type, encoder.lazy_parameters()
-        others, lr = _without(encoder.parameters(), lazy), phase.encoder_lr or _ENCODER_LR[device]
+        lazy, lr = encoder.lazy_parameters(), phase.encoder_lr
+        others = _without(encoder.parameters(), lazy)
         moving = [self._adamw(others, lr)] if others else []
         moving += [LazyAdam(lazy, lr=lr)] if lazy else []
-        waiting = [self._adamw(list(index.clusters.parameters()), phase.cluster_lr or _CLUSTER_LR[device])]
+        waiting = [self._adamw(list(index.clusters.parameters()), phase.cluster_lr)]
         waiting += [] if index.edges is None else [self._adamw([index.edges], phase.edge_lr)]
         if isinstance(classifier, RowClassifier):
             classifier.update.lr = phase.label_lr  # updates itself
             return moving, waiting
         rows = list(classifier.parameters())
         if self.label_optimiser == "sgd":
-            waiting.append(torch.optim.SGD(rows, lr=phase.label_lr * batch_size))
+            waiting.append(torch.optim.SGD(rows, lr=phase.label_lr * phase.batch_size))
         else:
             waiting.append(
                 LazyAdam(rows, lr=phase.label_lr) if classifier.sparse else self._adamw(rows, phase.label_lr)
@@ -204,8 +213,7 @@ class IndexedStages:
             clusters, own = network.index.beam(scores, self.beam), slice(int(rows[0]), int(rows[-1]) + 1)
             columns[own] = clusters.cpu().numpy()
             chances[own] = scores.gather(1, clusters).clamp(max=0).exp().cpu().numpy()
-        indptr = np.arange(len(columns) + 1) * columns.shape[1]
-        matches = sp.csr_matrix((chances.ravel(), columns.ravel(), indptr), shape=(len(columns), n_clusters))
+        matches = padded_matrix(columns, n_clusters, chances)
         labels, counts = edges_from_matches(relevance, matches, size)
         return {"labels": labels, "matches": counts}
 

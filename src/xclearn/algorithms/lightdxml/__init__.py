@@ -27,24 +27,23 @@ from torch.nn import functional as F
 
 from xclearn.algorithms.lightdxml.cycles import BestCycle
 from xclearn.algorithms.lightdxml.label_encoder import LabelEncoder, LabelTask, label_means
-from xclearn.config import Count, Rate, Share
-from xclearn.config import Size as Number
+from xclearn.config import AUTO, Auto, Count, Number, Rate, Share
 from xclearn.errors import ConfigError
 from xclearn.inference.servable import Servable
 from xclearn.parts.calibration import Calibration
-from xclearn.parts.classifiers import row_width
-from xclearn.parts.encoder_settings import usual_dim
+from xclearn.parts.cost import Weights
+from xclearn.parts.encoder_settings import BagSettings, encoder_weights, usual_dim
 from xclearn.parts.encoders import BagEncoder
 from xclearn.parts.re_ranking import SparseRanking
-from xclearn.parts.row_training import Negatives, RowTask, encoded
+from xclearn.parts.row_training import Negatives, RowTask, encoded, row_weights
 from xclearn.parts.rows import SparseRows, feature_rows
 from xclearn.parts.transfer import TransferBlock, TransferEncoder
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import Centres
 from xclearn.text import Subwords, WordPiece, Words
-from xclearn.training.algorithm import Algorithm, number
-from xclearn.training.label_lists import LabelSearch
-from xclearn.training.plan import Plan, StageCost
+from xclearn.training.algorithm import Algorithm
+from xclearn.training.label_search import LabelSearch
+from xclearn.training.plan import Plan, StageCost, beside, stage_cost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
 from xclearn.training.run import Run
@@ -63,23 +62,23 @@ class Lightdxml(Algorithm):
     name: ClassVar[str] = "lightdxml"
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
-    embedding_dim: Count | None = None  # length of document and label vectors
-    word_vectors: str | None = None  # file of token vectors to start from; auto: random ones
-    dropout: Share | None = None  # after each ReLU
-    batch_size: Count | None = None  # documents per step
-    model_epochs: Count | None = None  # passes over train of encoder and classifiers, all cycles together
-    model_lr: Rate | None = None  # peak learning rate of the encoder (Adam)
+    embedding_dim: Auto[Count] = AUTO  # length of document and label vectors
+    word_vectors: str | None = None  # file of token vectors to start from; none: random ones
+    dropout: Auto[Share] = AUTO  # after each ReLU
+    batch_size: Auto[Count] = AUTO  # documents per step
+    model_epochs: Auto[Count] = AUTO  # passes over train of encoder and classifiers, all cycles together
+    model_lr: Auto[Rate] = AUTO  # peak learning rate of the encoder (Adam)
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # of label rows; adam is the authors' choice
-    label_lr: Rate | None = None  # peak learning rate of label rows; auto: 0.1 or 0.2 for sgd, model_lr for adam
+    label_lr: Auto[Rate] = AUTO  # peak learning rate of label rows; auto: 0.1 or 0.2 for sgd, model_lr for adam
     warm_up: Share = 0.1  # share of training in which learning rates rise
-    negatives: Literal["nearest", "all"] | None = None  # labels trained against: nearest by embedding, or every other
+    negatives: Auto[Literal["nearest", "all"]] = AUTO  # labels trained against: nearest by embedding, or every other
     shortlist_size: Count = 500  # nearest labels a document is trained against, and scored when predicting
     n_random: Number = 0  # random labels beside the nearest, drawn in every step
-    search: Method | None = None  # exact, or an index of faiss
-    refresh_every: Count | None = None  # epochs after which labels are placed anew
+    search: Method | None = None  # exact, or an index of faiss; none: by the number of labels and what is installed
+    refresh_every: Auto[Count] = AUTO  # epochs after which labels are embedded again
     final_refresh: bool = True  # whether they are after the last epoch too; the authors' code does not
-    label_epochs: Count | None = None  # passes over pairs of documents and labels whenever labels are placed
-    label_encoder_dim: Count | None = None  # hidden values of the label encoder
+    label_epochs: Auto[Count] = AUTO  # passes over pairs of documents and labels whenever labels are placed
+    label_encoder_dim: Auto[Count] = AUTO  # hidden values of the label encoder
     label_encoder_relu: bool = True  # whether it ends in a ReLU, as in the paper; the authors' code has none
     label_encoder_lr: Rate = 0.001  # its peak learning rate (Adam)
     label_batch_size: Count = 2048  # pairs per step
@@ -89,70 +88,77 @@ class Lightdxml(Algorithm):
     reranker_random: Number = 50  # random labels beside them; without any it misjudges what is found below them
     reranker_weight: Share = 0.5  # of the re-ranker's logit beside the classifier's
     fusion: Literal["plain", "row_max"] = "plain"  # whether scores are divided by the largest of their row
-    fusion_weight: Share | None = None  # of classifiers beside the similarity to label embeddings
-    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels anew; auto: none
-    calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out; auto: none
+    fusion_weight: Auto[Share] = AUTO  # of classifiers beside the similarity to label embeddings
+    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again
+    calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
     stopping: Stopping | None = None  # end on a held-out metric, keep the best cycle, and choose fusion_weight by it
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu, few = device == "cuda", size.n_labels <= _MANY_LABELS
         usual_epochs = {(True, True): 15, (True, False): 20, (False, True): 10, (False, False): 14}[gpu, few]
-        dim, epochs = self.embedding_dim or usual_dim(size.n_labels, device), self.model_epochs or usual_epochs
-        negatives = self.negatives or ("all" if gpu or size.n_labels <= 10_000 else "nearest")
+        dim = usual_dim(size.n_labels, device) if self.embedding_dim is AUTO else self.embedding_dim
+        epochs = usual_epochs if self.model_epochs is AUTO else self.model_epochs
+        usual = "all" if gpu or size.n_labels <= 10_000 else "nearest"
+        negatives = usual if self.negatives is AUTO else self.negatives
         return {
             "embedding_dim": dim,
             "dropout": 0.5 if gpu else 0.3,
             "model_epochs": epochs,
             "model_lr": (0.007 if gpu else 0.01) if few else 0.003,
-            "label_lr": 0.2 if gpu and few and (negatives, self.label_optimiser) == ("all", "sgd") else None,
+            "label_lr": 0.2 if gpu and few and (negatives, self.label_optimiser) == ("all", "sgd") else AUTO,
             "batch_size": min((512 if few else 1024) if gpu else 256, max(16, size.n_documents // 50)),
             "negatives": negatives,
             "refresh_every": math.ceil(epochs / 2),
             "label_epochs": 4 if negatives == "all" else 2,
             "label_encoder_dim": 2 * dim,
-            "fusion_weight": None if self.stopping else 0.75 if negatives == "all" else 0.3,
+            "fusion_weight": AUTO if self.stopping else 0.75 if negatives == "all" else 0.3,
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
-        dim, values = number(self.embedding_dim), 2 * number(self.embedding_dim) * number(self.label_encoder_dim)
-        listed = min(size.n_labels, self.shortlist_size + self.n_random) if self._nearest else size.n_labels
+        dim, n_labels, batch = self.embedding_dim, size.n_labels, self.label_batch_size
+        tokens = size.sparse_tokens(self.batch_size, device)
+        encoder = [
+            *encoder_weights(BagSettings(), self.vectoriser, size.n_features, dim, tokens),
+            Weights(values=dim**2),
+        ]
+        network = sum(part.held for part in [*encoder, row_weights(n_labels, dim, self.label_optimiser, device)])
+        # the label encoder, beside the network, label means and embeddings
         placing = len(self._cycles()) * self._nearest + (self.final_refresh or not self._nearest)
-        labels = StageCost(
-            name="labels",
-            parameters=4 * (values + dim * (size.n_features + 2 * size.n_labels)),
-            optimiser=8 * values,
-            working=4 * (values + 4 * self.label_batch_size * dim + size.n_labels * dim),
-            flops_per_epoch=6.0 * size.n_relevant * values,
-            epochs=number(self.label_epochs) * placing,
+        pairs = Weights(values=2 * dim * self.label_encoder_dim)
+        labels = stage_cost(
+            "labels",
+            [pairs],
+            epochs=self.label_epochs * placing,
+            products=size.n_relevant * pairs.values,
             path=f"{size.n_relevant:,} pairs of a document and its label",
+            step=pairs.gradient + 16 * batch * dim + 4 * n_labels * dim,
         )
-        stages = [labels, self._cost("model", listed, number(self.model_epochs), size, device)]
+        # encoder and rows; with stopping there are the best epoch and the best cycle
+        listed = min(n_labels, self.shortlist_size + self.n_random) if self._nearest else n_labels
+        copies = 1 + self._nearest if self.stopping else 0
+        model = self._cost("model", size, encoder, self.model_epochs, listed, device)
+        stages = [beside(labels, network), beside(model, copies * network)]
         if self.reranker_epochs:
-            first = min(size.n_labels, self.reranker_size + self.reranker_random)
-            stages.append(self._cost("re-ranker", first, self.reranker_epochs, size, device))
-        held = 4 * dim * (size.n_documents + size.n_labels)  # vectors of documents, places of labels
-        lists = 4 * size.n_documents * min(size.n_labels, self.shortlist_size) * self._nearest
-        data = size.data_bytes + held + lists
-        return Plan(device=device, data=data, stages=tuple(stages))
+            first = min(n_labels, self.reranker_size + self.reranker_random)
+            stages.append(beside(self._cost("re-ranker", size, encoder, self.reranker_epochs, first, device), network))
+        held = 4 * dim * (size.n_documents + n_labels)  # vectors of documents, embeddings of labels
+        lists = 4 * size.n_documents * min(n_labels, self.shortlist_size) * self._nearest
+        return Plan(device=device, data=size.data_bytes + held + lists, stages=tuple(stages))
 
-    def _cost(self, name: str, scored: int, epochs: int, size: Size, device: str) -> StageCost:
-        """Beside a re-ranker there is the first network; with stopping, the best epoch and the best cycle."""
-        stages, labels = self._row_stages(device), size.n_labels
-        encoder, rows = stages.dim * (size.n_features + stages.dim), labels * row_width(stages.dim)
-        copies = 2 if name == "re-ranker" else 2 + self._nearest if self.stopping else 1
-        held = 4 * copies * (encoder + rows) + 2 * (device == "cuda") * rows
-        path = f"{self.negatives}: {scored:,} of {labels:,} labels a document"
-        return stages.cost(name, epochs, size, outputs=labels, scored=scored, encoder=encoder, held=held, path=path)
+    def _cost(self, name: str, size: Size, trained: list[Weights], epochs: int, scored: int, device: str) -> StageCost:
+        path = f"{self.negatives}: {scored:,} of {size.n_labels:,} labels a document"
+        stages = self._row_stages(device)
+        return stages.cost(name, size, trained, epochs=epochs, outputs=size.n_labels, scored=scored, path=path)
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         self._documents = feature_rows(data.features, run.device)
         self._labels = SparseRows.of(data.relevance, run.device)
         if missing := data.size.n_labels - len(np.unique(data.relevance.indices)):
             run.note(labels_without_documents=missing)  # without a mean they lie nowhere and are never found
-        rows, epochs, lr = self._row_stages(run.device.type), number(self.model_epochs), number(self.model_lr)
+        rows, epochs, lr = self._row_stages(run.device.type), self.model_epochs, self.model_lr
         encoder, classifier = self._encoder(data, run), rows.classifier(data.size.n_labels, lr, ROW_LR)
         self.encoders_, self.classifiers_ = {"document": encoder}, {"document": classifier}
-        hidden, relu = number(self.label_encoder_dim), self.label_encoder_relu
+        hidden, relu = self.label_encoder_dim, self.label_encoder_relu
         places = LabelEncoder(encoder.dim, hidden, run.generator("places"), relu=relu).to(run.device)
         task = RowTask(encoder, classifier, self._documents, self._labels, Negatives())
         best = BestCycle(task.module, self.stopping.patience if self.stopping else 1)
@@ -175,7 +181,7 @@ class Lightdxml(Algorithm):
             sizes = self.reranker_size, self.reranker_random
             ranker = reranker_task("first", task, fresh, classifier, self._documents, sizes, run)
             yield rows.stage("re-ranker", ranker, self.reranker_lr, self.reranker_epochs)
-        if self.fusion_weight is None:
+        if self.fusion_weight is AUTO:
             self.fusion_weight = best_fusion_weight(data, self.stopping, self._servable(data), _FUSION_WEIGHTS)
 
     def _servable(self, data: Prepared) -> Servable:
@@ -187,8 +193,8 @@ class Lightdxml(Algorithm):
 
     def _row_stages(self, device: str) -> RowStages:
         return RowStages(
-            dim=number(self.embedding_dim),
-            batch_size=number(self.batch_size),
+            dim=self.embedding_dim,
+            batch_size=self.batch_size,
             warm_up=self.warm_up,
             stopping=self.stopping,
             device=device,
@@ -202,7 +208,7 @@ class Lightdxml(Algorithm):
 
     def _cycles(self) -> list[tuple[int, int]]:
         """First epoch and end of each cycle; where nothing is listed, one is all."""
-        epochs, every = number(self.model_epochs), number(self.refresh_every)
+        epochs, every = self.model_epochs, self.refresh_every
         if every > epochs:
             allowed = f"up to model_epochs = {epochs}"
             raise ConfigError("a cycle is longer than training", where="refresh_every", got=every, allowed=allowed)
@@ -214,7 +220,7 @@ class Lightdxml(Algorithm):
         vectors = encoded(self.encoders_["document"], self._documents, run.device)
         task = LabelTask(places, vectors, label_means(vectors, self._labels), self._labels)
         stages = replace(self._row_stages(run.device.type), batch_size=self.label_batch_size)
-        yield stages.stage(name, task, self.label_encoder_lr, number(self.label_epochs))
+        yield stages.stage(name, task, self.label_encoder_lr, self.label_epochs)
         found = torch.from_numpy(np.unique(data.relevance.indices)).long().to(run.device)
         self.centres_ = Centres(F.normalize(task.embeddings()[found], dim=1), found)
         return vectors
@@ -226,11 +232,11 @@ class Lightdxml(Algorithm):
 
     def _encoder(self, data: Prepared, run: Run) -> TransferEncoder:
         """The sum of token vectors and a residual block, as Astec's."""
-        dim, dropout = number(self.embedding_dim), number(self.dropout)
+        dim, dropout = self.embedding_dim, self.dropout
         sparse = run.device.type == "cpu" and not data.size.dense
         base = BagEncoder(data.size.n_features, dim, dropout, run.generator("encoder"), sparse=sparse)
         if (path := self.word_vectors) is not None:
-            arrays = run.keep_all("word_vectors", "", lambda: data.word_vectors(path, dim)._asdict())
+            arrays = run.keep_all("word_vectors", lambda: data.word_vectors(path, dim)._asdict())
             known = torch.from_numpy(arrays["known"])
             base.token_embeddings.data[known] = torch.from_numpy(arrays["values"])[known]  # others stay random
         return TransferEncoder(base, TransferBlock(dim, dropout, "spectral", 1.0)).to(run.device)

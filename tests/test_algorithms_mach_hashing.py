@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xclearn.labels.hashing import hash_labels
+from xclearn.algorithms.mach import hash_labels
 
 
 @given(st.integers(1, 500), st.integers(1, 60), st.integers(0, 1 << 60))

@@ -5,15 +5,15 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from xclearn.errors import ConfigError
-from xclearn.parts.surrogates import (
+from xclearn.algorithms.astec.surrogates import (
     bags_of,
     low_rank_targets,
     surrogate_targets,
     target_rows,
     usual_outputs,
-    word_vectors,
 )
+from xclearn.errors import ConfigError
+from xclearn.parts.frozen import latent_tokens
 
 CPU = torch.device("cpu")
 
@@ -82,7 +82,7 @@ def test_a_projection_keeps_what_labels_share(topics):
 
 
 def test_word_vectors_bring_words_of_a_topic_together(topics):
-    vectors = np.maximum(topics[1] @ word_vectors(topics[1], 4, seed=0), 0)
+    vectors = np.maximum(topics[1] @ latent_tokens(topics[1], 4, seed=0), 0)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosine, topic = unit @ unit.T, np.arange(80) % 8 // 4
     same = topic[:, None] == topic[None]
@@ -91,7 +91,7 @@ def test_word_vectors_bring_words_of_a_topic_together(topics):
 
 
 def test_a_wide_table_from_few_words_ends_in_zeros():
-    table = word_vectors(np.eye(3, dtype=np.float32), 10, seed=0)
+    table = latent_tokens(np.eye(3, dtype=np.float32), 10, seed=0)
     assert table.shape == (3, 10)
     assert np.abs(table[:, 6:]).max() == 0
 

@@ -1,22 +1,29 @@
-"""Easier tasks on which features are learnt first: fewer outputs than labels, or none at all.
+"""Module I's tasks, on which features are learnt first: fewer outputs than labels, or none at all.
 
-Outputs may be clusters of labels, the most frequent labels, or random buckets; other tasks are the coordinates of a
-low-rank form of relevance, and word vectors that are made without labels. Knows nothing about networks or training.
+Outputs may be clusters of labels, the most frequent labels, or random buckets; another task is the coordinates of a
+low-rank form of relevance. Knows nothing about stages.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, final
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 from xclearn.errors import ConfigError
 from xclearn.labels.graph import random_walk_graph, row_shares
+from xclearn.labels.lists import padded_matrix
+from xclearn.parts.classifiers import RowClassifier
+from xclearn.parts.encoders import DocumentEncoder, encoder_optimisers
 from xclearn.parts.label_clusters import cluster_relevance, cluster_rows, label_vectors, membership
-from xclearn.parts.rows import SparseRows, feature_rows
+from xclearn.parts.row_training import Negatives, RowTask
+from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 
 Surrogate = Literal[
     "clusters", "correlated_clusters", "selection", "hashing", "projection", "word_vectors", "none"
@@ -24,6 +31,7 @@ Surrogate = Literal[
 
 _STEPS, _RESTART, _NEIGHBOURS = 50, 0.2, 10  # of the random walk over labels, as published
 _PROJECTED = 128  # random directions in which label centroids are clustered
+_SEEDS = 1 << 32  # what scikit-learn takes
 
 
 def usual_outputs(kind: Surrogate, n_labels: int) -> int:
@@ -54,6 +62,51 @@ def surrogate_targets(
     return {"indptr": found.indptr.astype(np.int64), "indices": found.indices.astype(np.int32)}
 
 
+@final
+@dataclass(frozen=True)
+class ProjectionTask:
+    """An encoder and a linear map from its vectors to given coordinates."""
+
+    encoder: DocumentEncoder
+    head: nn.Linear
+    documents: FeatureRows
+    targets: torch.Tensor  # (N, r)
+
+    @property
+    def module(self) -> nn.ModuleDict:
+        return nn.ModuleDict({"encoder": self.encoder, "head": self.head})
+
+    @property
+    def n_items(self) -> int:
+        return len(self.documents)
+
+    def optimisers(self, lr: float) -> list[torch.optim.Optimizer]:
+        return [*encoder_optimisers(self.encoder, lr), torch.optim.Adam(self.head.parameters(), lr=lr, fused=True)]
+
+    def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
+        """Mean squared distance of a coordinate."""
+        return F.mse_loss(self.head(self.encoder(self.documents.take(rows))), self.targets[rows])
+
+
+def surrogate_task(
+    targets: dict[str, np.ndarray],
+    encoder: DocumentEncoder,
+    classifier: RowClassifier,
+    documents: FeatureRows,
+    drawn: int,
+    device: torch.device,
+) -> RowTask | ProjectionTask:
+    """The task of learning `targets`; coordinates are learnt by a linear map instead of the classifier.
+
+    `drawn` outputs are trained in a step beside the relevant ones; 0: all.
+    """
+    if "values" in targets:
+        head = nn.Linear(encoder.dim, targets["values"].shape[1]).to(device)
+        return ProjectionTask(encoder, head, documents, torch.from_numpy(targets["values"]).to(device))
+    positives = target_rows(targets, len(classifier.rows), device)
+    return RowTask(encoder, classifier, documents, positives, Negatives(drawn=drawn))
+
+
 def target_rows(arrays: dict[str, np.ndarray], n_outputs: int, device: torch.device) -> SparseRows:
     """The device form of the targets that are outputs."""
     ones = np.ones(len(arrays["indices"]), dtype=np.float32)
@@ -79,7 +132,7 @@ def _group_of_label(
     centroids = _projected_centroids(bags, relevance, seed, device)
     if kind == "correlated_clusters":
         graph = random_walk_graph(relevance, steps=_STEPS, restart=_RESTART, top=_NEIGHBOURS, seed=seed)
-        smoothed = row_shares(graph) @ torch.nn.functional.normalize(centroids, dim=1).cpu().numpy()
+        smoothed = row_shares(graph) @ F.normalize(centroids, dim=1).cpu().numpy()
         centroids = torch.from_numpy(smoothed.astype(np.float32)).to(device)
     return cluster_rows(centroids, n_groups, seed)
 
@@ -102,31 +155,15 @@ def low_rank_targets(relevance: sp.csr_matrix, rank: int, seed: int) -> np.ndarr
     """Coordinates (N, r) of each document's labels in the directions that hold most of relevance, of unit variance."""
     from sklearn.utils.extmath import randomized_svd
 
-    left, _, _ = randomized_svd(relevance, min(rank, *relevance.shape), random_state=_small(seed))
+    left, _, _ = randomized_svd(relevance, min(rank, *relevance.shape), random_state=seed % _SEEDS)
     return (left * np.sqrt(len(left))).astype(np.float32)
-
-
-def word_vectors(features: sp.csr_matrix | np.ndarray, dim: int, seed: int) -> np.ndarray:
-    """Token vectors (V, D) from the documents alone: latent directions, each with its opposite.
-
-    A ReLU after the sum of a text's vectors then loses nothing.
-    """
-    from sklearn.utils.extmath import randomized_svd
-
-    half = min(max(1, dim // 2), *features.shape)
-    _, _, right = randomized_svd(features, half, random_state=_small(seed))  # (half, V)
-    table = np.zeros((features.shape[1], dim), dtype=np.float32)
-    table[:, :half], table[:, half : 2 * half] = right.T, -right.T[:, : max(0, dim - half)]
-    return table
 
 
 def bags_of(features: sp.csr_matrix | np.ndarray, n_features: int) -> sp.csr_matrix | np.ndarray:
     """Features (N, V) as they are, or counted from token sequences (N, T), −1 where there are fewer tokens."""
     if sp.issparse(features) or features.dtype.kind != "i":
         return features
-    rows, places = np.nonzero(features >= 0)
-    ones = np.ones(len(rows), dtype=np.float32)
-    return sp.csr_matrix((ones, (rows, features[rows, places])), shape=(len(features), n_features))
+    return padded_matrix(features, n_features)
 
 
 def _projected_centroids(
@@ -135,8 +172,3 @@ def _projected_centroids(
     """The sum of each label's documents in random directions (L, 128)."""
     table = torch.randn(bags.shape[1], _PROJECTED, generator=torch.Generator().manual_seed(seed)).to(device)
     return label_vectors(table, feature_rows(bags, device), SparseRows.of(relevance, device))
-
-
-def _small(seed: int) -> int:
-    """Within what sklearn takes."""
-    return seed % (1 << 32)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from xclearn.search.shortlists import Centres
 from xclearn.training.checkpoint import Checkpoint
-from xclearn.training.label_lists import LabelSearch
+from xclearn.training.label_search import LabelSearch
 from xclearn.training.run import Run
 
 CPU = torch.device("cpu")

@@ -1,0 +1,50 @@
+"""DECAF's other shortlists: labels found by search among document vectors instead of by trained clusters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from xclearn.inference.components import Bag
+from xclearn.labels.lists import padded_matrix
+from xclearn.parts.text_training import ListedLabels, TextTask
+from xclearn.search.nearest import Method
+from xclearn.search.shortlists import Centres, ListSource
+from xclearn.training.label_search import LabelSearch
+from xclearn.training.prepare import Prepared
+from xclearn.training.run import Run
+
+_AT_ONCE = 1024  # documents encoded at a time
+
+
+@final
+@dataclass(frozen=True)
+class LabelLists(ListedLabels):
+    """Labels near each training document."""
+
+    labels: torch.Tensor  # (N, size), −1 where there are fewer
+    centres: Centres
+    encoder: Bag  # of the vectors that were compared
+    recall: float  # share of train's relevant labels that are listed
+
+    def labels_of(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.labels[rows]
+
+
+def label_lists(
+    task: TextTask, data: Prepared, run: Run, *, source: ListSource, size: int, method: Method | None
+) -> LabelLists:
+    """The labels whose documents are nearest under the network of a task."""
+    task.network.eval()  # it may not have been trained at all
+    rows = torch.arange(len(task.documents), device=run.device)
+    with torch.no_grad():
+        vectors = torch.cat([task.network.encode(task.documents.take(part)) for part in rows.split(_AT_ONCE)])  # (N, D)
+    search = LabelSearch(data.relevance, run, min(size, data.size.n_labels), method)
+    centres = search.centres(vectors)
+    found = search.lists("lists", vectors, source, centres, f"{source} {search.size} {method}")
+    listed = padded_matrix(found, data.size.n_labels)
+    recall = float(listed.multiply(data.relevance > 0).sum() / max(1, data.relevance.nnz))
+    labels = torch.from_numpy(found).long().to(run.device)
+    return LabelLists(labels, centres, task.network.served_encoder(), recall)

@@ -1,0 +1,105 @@
+"""What one-vs-all and XML-CNN share: an encoder and a row for each label, trained end to end in one stage.
+
+An abstract algorithm: its fields are settings of both. On a GPU every step scores all labels; on a CPU it does so up to
+`exact_labels`, and beyond takes the batch's own labels and random others. Knows nothing about which encoder it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from xclearn.config import AUTO, Auto, Count, Number, Rate, Share
+from xclearn.inference.components import AllLabels, Sigmoid
+from xclearn.inference.servable import Servable
+from xclearn.parts.calibration import Calibration
+from xclearn.parts.classifiers import row_width
+from xclearn.parts.encoder_settings import (
+    EncoderSettings,
+    encoder_dim,
+    encoder_products,
+    encoder_weights,
+    encoder_working,
+    make_encoder,
+)
+from xclearn.parts.re_ranking import SparseRanking
+from xclearn.parts.row_training import Negatives, RowStep, RowTask, row_classifier, row_weights
+from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
+from xclearn.training.algorithm import Algorithm
+from xclearn.training.plan import Plan, stage_cost
+from xclearn.training.prepare import Prepared, Size
+from xclearn.training.row_stages import RowStages
+from xclearn.training.run import Run
+from xclearn.training.scoring import task_score
+from xclearn.training.stage import Stage, Stopping
+
+
+@dataclass(kw_only=True)
+class RowAlgorithm(Algorithm):
+    """An encoder and one linear classifier per label."""
+
+    encoder: Auto[EncoderSettings] = AUTO  # how tokens become a vector
+    embedding_dim: Auto[Count] = AUTO  # length of document and label vectors; a transformer has its own
+    epochs: Auto[Count] = AUTO  # passes over train
+    batch_size: Auto[Count] = AUTO  # documents per step
+    encoder_lr: Rate = 0.003  # peak learning rate of the encoder (Adam)
+    label_lr: Rate = 0.1  # peak learning rate of the label rows, per document
+    label_optimiser: Literal["sgd", "adam"] = "sgd"  # adam is the authors' choice; set label_lr near 0.01 with it
+    warm_up: Share = 0.1  # share of training in which learning rates rise
+    exact_labels: Number = 20_000  # on a CPU, score all labels up to this many, sampled ones beyond
+    n_negatives: Count = 1024  # random labels beside the batch's own when sampling
+    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again
+    calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
+    stopping: Stopping | None = None  # end on a held-out metric; none: train all epochs on all documents
+
+    def _plan(self, size: Size, device: str) -> Plan:
+        dim, batch, exact = self._dim, min(self.batch_size, size.n_documents), self._exact(size, device)
+        sample = math.ceil(batch * size.labels_per_document) + self.n_negatives
+        scored = size.n_labels if exact else min(size.n_labels, sample)
+        tokens = size.sparse_tokens(batch, device)
+        encoder = encoder_weights(self.encoder, self.vectoriser, size.n_features, dim, tokens)
+        step = RowStep(
+            optimiser=self.label_optimiser, batch=batch, dim=dim, scored=scored, drawn=not exact, device=device
+        )
+        gradient = sum(part.gradient for part in encoder) + batch * encoder_working(self.encoder, self.vectoriser)
+        products = scored * row_width(dim) + encoder_products(self.encoder, self.vectoriser, dim)
+        cost = stage_cost(
+            "train",
+            [*encoder, row_weights(size.n_labels, dim, self.label_optimiser, device)],
+            epochs=self.epochs,
+            products=size.n_documents * products,
+            path=f"exact: all {size.n_labels:,} labels" if exact else f"sampled: about {scored:,} labels a step",
+            step=step.beside(gradient),
+            served=0 if device == "cuda" else 4 * size.n_labels * dim,
+            best=self.stopping is not None,
+        )
+        return Plan(device=device, data=size.data_bytes, stages=(cost,))
+
+    def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
+        kind, text, generator = run.device.type, self.vectoriser, run.generator("encoder")
+        documents, labels = feature_rows(data.features, run.device), SparseRows.of(data.relevance, run.device)
+        sparse = kind == "cpu" and reads_tokens(documents)
+        encoder = make_encoder(self.encoder, text, data.vectoriser, self._dim, generator, sparse=sparse).to(run.device)
+        classifier = row_classifier(
+            data.size.n_labels, self._dim, self.label_lr, self.label_optimiser, "bce_sum", run.device
+        )
+        negatives = Negatives(drawn=0 if self._exact(data.size, kind) else self.n_negatives)
+        self.encoder_, self.task_ = encoder, RowTask(encoder, classifier, documents, labels, negatives)
+        stages = RowStages(
+            dim=self._dim, batch_size=self.batch_size, warm_up=self.warm_up, stopping=self.stopping, device=kind
+        )
+        score = task_score(self.task_, data, self.stopping)
+        yield stages.stage("train", self.task_, self.encoder_lr, self.epochs, score=score)
+
+    def _servable(self, data: Prepared) -> Servable:
+        scorer = self.task_.classifier.served("document")
+        return Servable(data.vectoriser, {"document": self.encoder_.served()}, AllLabels(), [scorer], Sigmoid())
+
+    @property
+    def _dim(self) -> int:
+        return encoder_dim(self.vectoriser, self.embedding_dim)
+
+    def _exact(self, size: Size, device: str) -> bool:
+        return device == "cuda" or size.n_labels <= self.exact_labels
