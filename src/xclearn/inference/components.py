@@ -169,11 +169,30 @@ class ClusterBeam(Candidates):
 
     def labels_of(self, clusters: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Clusters (n, b), −1 where there are fewer, and their logits → the same of their labels."""
-        largest = int(np.diff(self.offsets).max())
-        places = self.offsets[clusters][:, :, None] + np.arange(largest)  # (n, b, largest)
-        there = (places < self.offsets[clusters + 1][:, :, None]) & (clusters >= 0)[:, :, None]
-        ids = np.where(there, self.labels[np.minimum(places, len(self.labels) - 1)], -1)
-        return ids.reshape(len(ids), -1), np.repeat(logits, largest, axis=1)
+        places, logits = below(self.offsets, clusters, logits)
+        return np.where(places < 0, -1, self.labels[places]), logits
+
+
+def below(offsets: np.ndarray, nodes: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes (n, b), −1 where there are fewer, and their logits → what stands below them (n, m), and its logits.
+
+    As wide as the most that stands below the nodes of a row together: one large node does not widen the others.
+    """
+    ends = np.where(nodes < 0, offsets[nodes], offsets[nodes + 1])
+    owner, places = ranges(offsets[nodes].ravel(), ends.ravel())
+    row = owner // max(1, nodes.shape[1])
+    column = np.arange(len(row)) - np.searchsorted(row, row)
+    found = np.full((len(nodes), column.max(initial=-1) + 1), -1, dtype=np.int64)
+    passed = np.full(found.shape, -np.inf, dtype=logits.dtype)
+    found[row, column], passed[row, column] = places, logits.ravel()[owner]
+    return found, passed
+
+
+def ranges(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of m ranges, one after the other: the range of each, and the number."""
+    lengths = ends - begins
+    owner = np.repeat(np.arange(len(begins)), lengths)
+    return owner, np.arange(len(owner)) - (np.cumsum(lengths) - lengths - begins)[owner]
 
 
 class Scorer(Part, ABC):

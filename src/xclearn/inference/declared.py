@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
@@ -22,6 +22,7 @@ from xclearn.text.vectorisers import DENSE_ROWS
 
 LARGEST_COUNT = 2**31 - 1  # the native core multiplies two of these in 64 bits
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
+_BLOCK = 1 << 17  # values
 _FLOATS = ("float32", "float64")
 
 
@@ -272,8 +273,11 @@ def _check_values(array: np.ndarray, spec: Tensor, scope: Scope, where: str) -> 
             allowed = f"numbers that rise from 0 to {end}"
             raise ModelError("the offsets do not walk through all parts", where=where, got=array, allowed=allowed)
         return
-    bounded = (spec.least, spec.most, spec.below) != (None, None, None)
-    if not array.size or not (bounded or (scope.values and array.dtype.kind == "f")):
+    if (spec.least, spec.most, spec.below) == (None, None, None):
+        if scope.values and array.dtype.kind == "f" and not all(map(_is_finite, blocks(array))):
+            raise ModelError("a value is out of range", where=where, allowed="finite numbers")
+        return
+    if not array.size:
         return
     least = -LARGEST_FLOAT if spec.least is None else spec.least
     most = LARGEST_FLOAT if spec.most is None else spec.most
@@ -282,3 +286,15 @@ def _check_values(array: np.ndarray, spec: Tensor, scope: Scope, where: str) -> 
     if not (least <= array.min() and array.max() <= most):  # NaN is in no range
         got = (array.min().item(), array.max().item())
         raise ModelError("a value is out of range", where=where, got=got, allowed=f"{least} to {most}, not NaN")
+
+
+def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
+    """The values in parts that stay in the cache."""
+    flat = array.reshape(-1)
+    return (flat[start : start + _BLOCK] for start in range(0, flat.size, _BLOCK))
+
+
+def _is_finite(values: np.ndarray) -> bool:
+    """A sum is finite only if all are; where it overflows, each is looked at."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum()) or np.isfinite(values).all())

@@ -16,13 +16,13 @@ import scipy.sparse as sp
 
 from xclearn.config import Count
 from xclearn.errors import ModelError
-from xclearn.inference.components import Candidates, Encoder, Scorer, component, unit
-from xclearn.inference.declared import Chain, Part, Scope, Size, Tensor, Vector, ids, offsets, shares
+from xclearn.inference.components import Candidates, Encoder, Scorer, below, component, unit
+from xclearn.inference.declared import Chain, Part, Scope, Size, Tensor, Vector, blocks, ids, offsets, shares
 from xclearn.inference.shortlists import best_paths
 from xclearn.text.vectorisers import SPARSE_ROWS
 
 PRECISIONS = ("fp32", "bf16", "int8")
-_INFINITE = 0x7F80  # from these bits on a bfloat16 is infinite or not a number
+_INFINITE = 0x7F80  # the bits of a bfloat16 that is infinite or not a number, and of no other
 _LANES = 32  # the width of a row is a multiple of it
 _BYTES = {"float32": 4, "uint8": 2, "int8": 1}  # of a value, by the type it is stored as
 
@@ -84,8 +84,11 @@ class Rows(Part):
             raise ModelError("rows.v1 does not fit the vector", got=scope.sizes["width"], allowed=f"{width} values")
         if not scope.values or self.value_bytes == 4:
             return
-        bits = self.values.view("<u2") if self.value_bytes == 2 else self.values
-        if (bits.min() < -127) if self.value_bytes == 1 else (bits << 1).max() >= _INFINITE << 1:
+        if self.value_bytes == 2:
+            rounded = all(((block & _INFINITE) < _INFINITE).all() for block in blocks(self.values.view("<u2")))
+        else:
+            rounded = self.values.min() >= -127
+        if not rounded:
             raise ModelError("rows.v1 holds a value that no weight is rounded to", allowed="finite, or −127 to 127")
 
 
@@ -98,13 +101,6 @@ class Level(Part):
     rows: Annotated[Rows, shares("dim", rows="nodes")]
     offsets: Annotated[np.ndarray, offsets("nodes", to="children")]
     beam: Count  # nodes kept
-
-    def children(self, nodes: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes (m, b) and their logits → their children (m, b · most), −1 where there are fewer, and the logits."""
-        most = int(np.diff(self.offsets).max())
-        places = self.offsets[nodes][:, :, None] + np.arange(most)
-        there = (places < self.offsets[nodes + 1][:, :, None]) & (nodes >= 0)[:, :, None]
-        return np.where(there, places, -1).reshape(len(nodes), -1), np.repeat(logits, most, axis=1)
 
 
 @final
@@ -234,7 +230,7 @@ def below_the_best(levels: list[Level], vectors: np.ndarray) -> tuple[np.ndarray
             logits = np.where(nodes < 0, -np.inf, level.rows.score(vectors, nodes))
         order = np.lexsort((nodes, -logits), axis=1)[:, : level.beam]
         kept, best = np.take_along_axis(nodes, order, axis=1), np.take_along_axis(logits, order, axis=1)
-        nodes, logits = level.children(kept, best)
+        nodes, logits = below(level.offsets, kept, best)
     return nodes, logits
 
 

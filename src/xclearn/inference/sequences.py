@@ -32,6 +32,7 @@ _CODE = ("auto_map", "attn_implementation", "quantization_config")  # names what
 _KINDS = ("float32", "float64", "int64", "int32", "int8", "uint8", "bool")  # of a transformer's tensors
 
 _AT_ONCE = 64  # texts encoded at a time: what is held for each is many times its vector
+_VALUES_AT_ONCE = 1 << 26  # of the tokens that filters see: fewer long texts than short ones
 _AT_ONCE_ON_GPU = 512  # fewer would leave it idle
 
 
@@ -77,7 +78,9 @@ class Convolution(Encoder):
         return self.token_embeddings.shape[0]
 
     def encode(self, features: sp.csr_matrix | np.ndarray) -> np.ndarray:
-        parts = [features[start : start + _AT_ONCE] for start in range(0, len(features), _AT_ONCE)]
+        widest = max(each.width for each in self.filters) * self.token_embeddings.shape[1]
+        at_once = max(1, min(_AT_ONCE, _VALUES_AT_ONCE // max(1, features.shape[1] * widest)))
+        parts = [features[start : start + at_once] for start in range(0, len(features), at_once)]
         return np.concatenate([self._encode(part) for part in parts])
 
     def _encode(self, ids: np.ndarray) -> np.ndarray:
@@ -125,7 +128,10 @@ class Transformer(Encoder):
         ids = torch.from_numpy(np.ascontiguousarray(features)).to(model.device)
         with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=on_gpu):
             parts = ids.split(_AT_ONCE_ON_GPU if on_gpu else _AT_ONCE)
-            return torch.cat([transformer_vectors(model, part, self.pooling) for part in parts]).cpu().numpy()
+            try:
+                return torch.cat([transformer_vectors(model, part, self.pooling) for part in parts]).cpu().numpy()
+            except IndexError as error:
+                raise ModelError("the transformer has no positions for so long a text", got=str(error)) from error
 
     def fits(self, _: Scope, /) -> None:
         table = self._model.get_input_embeddings().weight
@@ -139,17 +145,27 @@ class Transformer(Encoder):
         library = transformers_library()
         try:
             config = library.AutoConfig.for_model(**self._settings())
+            with torch.device("meta"):  # a configuration in a few digits must not take more than the weights do
+                promised = library.AutoModel.from_config(config, trust_remote_code=False).state_dict()
+            if {name: tuple(value.shape) for name, value in promised.items()} != self._shapes():
+                raise ValueError("weights and configuration differ in shape")
             model = library.AutoModel.from_config(config, trust_remote_code=False)
             model.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in self.weights.items()})
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        except Exception as error:  # whatever the library raises at a foreign configuration
             raise ModelError("the transformer cannot be built", where="transformer.v1", got=str(error)) from error
         return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: array.shape for name, array in self.weights.items()}
 
     def _settings(self) -> dict[str, Any]:
         """The configuration without what would make the library run or fetch anything."""
         settings = json.loads(self.config)
         if settings["model_type"] not in TEXT_TRANSFORMERS:
             raise ValueError(settings["model_type"])
+        layers = [value for key, value in settings.items() if "layers" in key or "groups" in key]
+        if any(type(value) is int and value > len(self.weights) for value in layers):
+            raise ValueError("more layers than weights")
         return {key: value for key, value in settings.items() if key not in _CODE and not key.startswith("_")}
 
 

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from xclearn.config import Count, Weight
 from xclearn.errors import ModelError
-from xclearn.inference.components import Encoder, Fusion, Scorer, component
+from xclearn.inference.components import Encoder, Fusion, Scorer, component, ranges
 from xclearn.inference.declared import Chain, Part, Scope, Size, Tensor, Vector, ids, offsets, shares
 from xclearn.kernels import topk_csr
 from xclearn.text.vectorisers import DENSE_ROWS, SPARSE_ROWS
@@ -124,13 +124,13 @@ class TreeLevel(Part):
 
     def score(self, documents: sp.csr_matrix, rows: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, ...]:
         """For m pairs of a document and a parent: pair, child and logit of every child of every pair."""
-        pair, children = _ranges(self.children[parents], self.children[parents + 1])
+        pair, children = ranges(self.children[parents], self.children[parents + 1])
         logits = self.bias[children].astype(np.float64)
         sizes = self.children[parents + 1] - self.children[parents]
         first = np.cumsum(sizes) - sizes  # (m,) where the logits of a pair start
-        asking, entry = _ranges(documents.indptr[rows], documents.indptr[rows + 1])
+        asking, entry = ranges(documents.indptr[rows], documents.indptr[rows + 1])
         keys = (parents[asking] << 32) | documents.indices[entry]
-        question, found = _ranges(np.searchsorted(self._keys, keys), np.searchsorted(self._keys, keys, "right"))
+        question, found = ranges(np.searchsorted(self._keys, keys), np.searchsorted(self._keys, keys, "right"))
         asked = asking[question]
         place = first[asked] + self.nodes[found] - self.children[parents[asked]]
         products = documents.data[entry[question]] * self.weights[found]
@@ -235,10 +235,3 @@ def _best(rows: np.ndarray, scores: np.ndarray, k: int, n: int) -> np.ndarray:
     places = np.arange(len(rows)) - starts[rows]
     best, _ = topk_csr(starts, places, scores.astype(np.float32), k)  # (n, k)
     return (starts[:-1, None] + best)[best >= 0]
-
-
-def _ranges(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of m ranges, one after the other, and the range of each."""
-    lengths = ends - begins
-    owner = np.repeat(np.arange(len(begins)), lengths)
-    return owner, np.arange(len(owner)) - (np.cumsum(lengths) - lengths - begins)[owner]
