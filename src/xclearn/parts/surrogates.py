@@ -100,9 +100,7 @@ def frequent_labels(relevance: sp.csr_matrix, n_outputs: int) -> sp.csr_matrix:
 
 def low_rank_targets(relevance: sp.csr_matrix, rank: int, seed: int) -> np.ndarray:
     """Coordinates (N, r) of each document's labels in the directions that hold most of relevance, of unit variance."""
-    from sklearn.utils.extmath import randomized_svd
-
-    left, _, _ = randomized_svd(relevance, min(rank, *relevance.shape), random_state=_small(seed))
+    left, _ = _singular_vectors(relevance, min(rank, *relevance.shape), seed)
     return (left * np.sqrt(len(left))).astype(np.float32)
 
 
@@ -111,10 +109,8 @@ def word_vectors(features: sp.csr_matrix | np.ndarray, dim: int, seed: int) -> n
 
     A ReLU after the sum of a text's vectors then loses nothing.
     """
-    from sklearn.utils.extmath import randomized_svd
-
     half = min(max(1, dim // 2), *features.shape)
-    _, _, right = randomized_svd(features, half, random_state=_small(seed))  # (half, V)
+    _, right = _singular_vectors(features, half, seed)  # (half, V)
     table = np.zeros((features.shape[1], dim), dtype=np.float32)
     table[:, :half], table[:, half : 2 * half] = right.T, -right.T[:, : max(0, dim - half)]
     return table
@@ -135,6 +131,16 @@ def _projected_centroids(
     """The sum of each label's documents in random directions (L, 128)."""
     table = torch.randn(bags.shape[1], _PROJECTED, generator=torch.Generator().manual_seed(seed)).to(device)
     return label_vectors(table, feature_rows(bags, device), SparseRows.of(relevance, device))
+
+
+def _singular_vectors(matrix: sp.csr_matrix | np.ndarray, rank: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first ones on either side; in one thread of BLAS, as more of them would change the last bits."""
+    from sklearn.utils.extmath import randomized_svd
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        left, _, right = randomized_svd(matrix, rank, random_state=_small(seed))
+    return left, right
 
 
 def _small(seed: int) -> int:
