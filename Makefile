@@ -1,4 +1,6 @@
 # Every target sets up what it needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
+# setup · demo · test · test-slow · chaos · determinism · lint · bench · bench-serve · docs. Every target sets up what it
+# needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
@@ -6,6 +8,7 @@ NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
 BASE ?= main
 
 .PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs
+.PHONY: setup demo test test-slow chaos determinism lint bench bench-serve docs
 
 setup: .venv/setup.stamp
 
@@ -68,6 +71,9 @@ count: setup
 # of real file systems need root, loop devices, and the tools of ext4, XFS and Btrfs; what cannot be tried is said.
 chaos: setup
 	$(BIN)/python -m benchmarks.chaos.run
+
+determinism: setup  # 1, 2 and 8 threads with 1,500 labels, every algorithm; figures in benchmarks/results/determinism.csv
+	$(BIN)/python -m benchmarks.determinism
 
 bench: setup
 	$(BIN)/python -m benchmarks.speed.kernels

@@ -346,7 +346,7 @@ def test_forms(model, clustered):
     assert Choice("bf16", 50).forms(model.servable) == [Form("bf16", 50)]
     assert {form.breadth for form in Choice().forms(clustered.servable)} == {8, 16, 20, 32, 64, 128}
     dense = replace(model.servable, vectoriser=DenseVectoriser(9))
-    assert Choice().forms(dense) == [Form("int8", 0)]
+    assert Choice().forms(dense) == Choice(breadth=0).forms(dense) == [Form("int8", 0)]
 
 
 @pytest.mark.parametrize(

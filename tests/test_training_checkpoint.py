@@ -66,6 +66,16 @@ def test_what_an_earlier_run_left_is_replaced_when_told_so(checkpoint):
     Checkpoint(checkpoint.folder).open("other", resume=True)
 
 
+def test_another_number_of_threads_is_refused_with_what_to_set(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "run")
+    checkpoint.open("one", resume=False, threads=8)
+    with pytest.raises(ModelError, match=r"got 2; allowed: 8\. Set OMP_NUM_THREADS=8"):
+        checkpoint.open("one", resume=True, threads=2)
+    checkpoint.open("one", resume=True, threads=8)
+    (tmp_path / "run" / "checkpoint.json").write_text('{"fingerprint": "one"}')  # of an earlier version
+    checkpoint.open("one", resume=True, threads=2)
+
+
 def test_resuming_replaces_nothing(checkpoint):
     checkpoint.save("stage", {"value": np.ones(1)}, {})
     again = Checkpoint(checkpoint.folder, replace=True)

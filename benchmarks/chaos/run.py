@@ -33,32 +33,32 @@ ERRORS = (errno.ENOSPC, errno.EACCES, errno.EIO)
 TINY = "one_vs_all"
 
 
-def kills(algorithms: list[str], folder: Path) -> Found:
+def kills(asked: argparse.Namespace, folder: Path) -> Found:
     """SIGKILL before every call, and at random moments, for every algorithm."""
-    for algorithm in algorithms:
+    for algorithm in asked.algorithm:
         for overwrite in (False, True) if algorithm == TINY else (False,):
             trials = Trials(Flow(algorithm, overwrite), folder / f"{algorithm}-{overwrite}")
-            calls = trials.calls()
+            calls = chosen(trials, asked.every)
             about = {"part": "SIGKILL at a call", "algorithm": algorithm, "flow": _flow(overwrite)}
-            yield about, len(calls), each_call(trials, list(enumerate(calls)), kill)
+            yield about, len(calls), each_call(trials, calls, kill)
         yield about | {"part": "SIGKILL at a moment"}, RANDOM_KILLS, _at_random(trials)
 
 
-def refusals(_: list[str], folder: Path) -> Found:
+def refusals(asked: argparse.Namespace, folder: Path) -> Found:
     """Every call fails once: a full disk, no permission, a broken disk."""
     for overwrite in (False, True):
         trials = Trials(Flow(TINY, overwrite), folder / f"refused-{overwrite}")
-        calls = trials.calls()
+        calls = chosen(trials, asked.every)
         for number in ERRORS:
             about = {
                 "part": f"a call fails with {errno.errorcode[number]}",
                 "algorithm": TINY,
                 "flow": _flow(overwrite),
             }
-            yield about, len(calls), each_call(trials, list(enumerate(calls)), failing(number))
+            yield about, len(calls), each_call(trials, calls, failing(number))
 
 
-def cuts(_algorithms: list[str], folder: Path) -> Found:
+def cuts(asked: argparse.Namespace, folder: Path) -> Found:
     """A power cut at every call, on real file systems."""
     for kind in image.KINDS:
         if not image.available(kind):
@@ -67,19 +67,19 @@ def cuts(_algorithms: list[str], folder: Path) -> Found:
         for overwrite in (False, True):
             place = folder / f"{kind}-{overwrite}"
             trials = Trials(Flow(TINY, overwrite), place)
-            calls = trials.calls()
+            calls = chosen(trials, asked.every)
             disk = image.Image(kind, place)
             for way in disk.cuts:
                 about = {"part": f"power cut, {way}", "algorithm": TINY, "flow": _flow(overwrite), "file_system": kind}
                 wrong = [
                     f"{call.name} {call.path}: {what}"
-                    for number, call in enumerate(calls)
+                    for number, call in calls
                     for what in disk.struck(trials, number, way)
                 ]
                 yield about, len(calls), wrong
 
 
-def full_disks(_: list[str], folder: Path) -> Found:
+def full_disks(_: argparse.Namespace, folder: Path) -> Found:
     """A tmpfs with a little more room each time; then with enough."""
     if not image.available("ext4"):
         print("skipped: no tmpfs can be mounted here", flush=True)
@@ -94,7 +94,7 @@ def full_disks(_: list[str], folder: Path) -> Found:
         yield about, len(ROOM), wrong
 
 
-def permissions(_: list[str], folder: Path) -> Found:
+def permissions(_: argparse.Namespace, folder: Path) -> Found:
     """As a user who may not write there."""
     if os.geteuid() != 0:
         print("skipped: only root can become another user", flush=True)
@@ -105,7 +105,7 @@ def permissions(_: list[str], folder: Path) -> Found:
         yield {"part": "no permission", "algorithm": TINY, "flow": _flow(overwrite)}, 1, _forbidden(trials)
 
 
-def doubled(_: list[str], folder: Path) -> Found:
+def doubled(_: argparse.Namespace, folder: Path) -> Found:
     """Two trainings into one folder at once."""
     for overwrite in (False, True):
         trials = Trials(Flow(TINY, overwrite), folder / f"doubled-{overwrite}")
@@ -113,7 +113,7 @@ def doubled(_: list[str], folder: Path) -> Found:
         yield {"part": "two trainings into one folder", "algorithm": TINY, "flow": _flow(overwrite)}, DOUBLED, wrong
 
 
-PARTS: dict[str, Callable[[list[str], Path], Found]] = {
+PARTS: dict[str, Callable[[argparse.Namespace, Path], Found]] = {
     "kills": kills,
     "refusals": refusals,
     "cuts": cuts,
@@ -125,6 +125,11 @@ PARTS: dict[str, Callable[[list[str], Path], Found]] = {
 
 def _flow(overwrite: bool) -> str:
     return "over an old model" if overwrite else "a new model"
+
+
+def chosen(trials: Trials, every: int, first: int = 0) -> list[tuple[int, Operation]]:
+    """Calls of an undisturbed run with their numbers."""
+    return list(enumerate(trials.calls()))[first::every]
 
 
 def each_call(trials: Trials, calls: list[tuple[int, Operation]], blow: Callable[[Operation], int]) -> list[str]:
@@ -210,12 +215,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--algorithm", nargs="*", default=sorted(algorithm_names()))
+    parser.add_argument("--every", type=int, default=1, help="only every n-th call")
     arguments = parser.parse_args()
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for part in arguments.part:
             started = time.perf_counter()
-            for about, trials, wrong in PARTS[part](arguments.algorithm, Path(folder)):
+            for about, trials, wrong in PARTS[part](arguments, Path(folder)):
                 seconds = round(time.perf_counter() - started, 1)
                 started = time.perf_counter()
                 print("\n".join([*wrong, f"{about}: {trials} trials, {len(wrong)} wrong, {seconds} s"]), flush=True)

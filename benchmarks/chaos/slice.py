@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.chaos.run import TINY, each_call, failing, two_at_once
+from benchmarks.chaos.run import TINY, chosen, each_call, failing, two_at_once
 from benchmarks.chaos.trial import Flow, Trials, kill
 
 EVERY, RACES = 7, 2
@@ -17,8 +17,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     fresh = Trials(Flow(TINY, overwrite=False), folder / "fresh")
     over = Trials(Flow(TINY, overwrite=True), folder / "over")
-    fresh_calls = list(enumerate(fresh.calls()))[::EVERY]
-    over_calls = list(enumerate(over.calls()))[3::EVERY]
+    fresh_calls = chosen(fresh, EVERY)
+    over_calls = chosen(over, EVERY, first=3)
     wrong = {
         "killed": each_call(fresh, fresh_calls, kill),
         "killed over an old model": each_call(over, over_calls, kill),

@@ -97,7 +97,8 @@ class Trials:
     def run(self, resume: bool = False) -> None:
         """As `xc train` does it."""
         self._train(self.work / MODEL, epochs=2, overwrite=self.flow.overwrite, resume=resume)
-        (self.work / SAID).mkdir()
+        with contextlib.suppress(OSError):
+            (self.work / SAID).mkdir()
 
     def wrong_after_the_blow(self, said: bool) -> list[str]:
         from xclearn.errors import XclearnError

@@ -56,6 +56,7 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
             new = work / _NEW
             new.mkdir()
             yield new
+            remove_leftovers_in(new)  # of files written there, where the system refused to remove them
             if target.exists() and replace:
                 _bring_along(target, new)
             _sync_tree(new)

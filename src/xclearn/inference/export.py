@@ -96,7 +96,7 @@ class Choice:
         limited = self.target_p99_us is not None or self.max_loss is not None
         precisions = (self.precision,) if self.precision else PRECISIONS if limited else ("int8",)
         breadths = _breadths(servable)
-        if self.breadth is not None and (self.breadth < 0 or (self.breadth == 0) > (0 in breadths) or breadths == [0]):
+        if self.breadth is not None and not _fits(self.breadth, breadths):
             allowed = "0 (every label)" if breadths == [0] else f"{min(breadths)} or more"
             raise ConfigError("the model cannot be searched so", got=self.breadth, allowed=allowed)
         chosen = breadths if self.breadth is None else [self.breadth]
@@ -255,6 +255,11 @@ def _halved(documents: Documents) -> Documents:
 
 def _too_much(point: Measured) -> str | None:
     return next((metric for metric, limit in LIMITS.items() if point.lost[metric] > limit), None)
+
+
+def _fits(breadth: int, breadths: list[int]) -> bool:
+    """Whether a model that has these breadths can be searched with another one."""
+    return breadth in breadths or (breadth > 0 and breadths != [0])
 
 
 def _breadths(servable: AnyServable) -> list[int]:

@@ -71,10 +71,19 @@ def latent_tokens(features: sp.csr_matrix | np.ndarray, dim: int, seed: int) -> 
 
     A ReLU after the sum of a text's vectors then loses nothing.
     """
-    from sklearn.utils.extmath import randomized_svd
-
     half = min(max(1, dim // 2), *features.shape)
-    _, _, right = randomized_svd(features, half, random_state=seed % _SEEDS)  # (half, V)
+    _, right = singular_vectors(features, half, seed)  # (half, V)
     table = np.zeros((features.shape[1], dim), dtype=np.float32)
-    table[:, :half], table[:, half : 2 * half] = right.T, -right.T[:, : max(0, dim - half)]
+    table[:, :half] = right.T
+    table[:, half : 2 * half] = -right.T[:, : max(0, dim - half)]
     return table
+
+
+def singular_vectors(matrix: sp.csr_matrix | np.ndarray, rank: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first left (n, r) and right (r, m) ones, with one BLAS thread: the sums of several end in other bits."""
+    from sklearn.utils.extmath import randomized_svd
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        left, _, right = randomized_svd(matrix, rank, random_state=seed % _SEEDS)
+    return left, right

@@ -88,7 +88,7 @@ class Algorithm(ABC):
         chosen._announce(prepared.size, run)
         fingerprint = chosen._fingerprint(data, seed, place.type)
         with run.checkpoint.held():
-            run.checkpoint.open(fingerprint, resume=resume)
+            run.checkpoint.open(fingerprint, resume=resume, threads=run.threads)
             chosen._train(prepared, run)
             servable = chosen._finished(prepared, run)
         about = self._about(chosen, data, run, time.perf_counter() - started) | {"run": fingerprint}
@@ -197,7 +197,8 @@ class Algorithm(ABC):
     @final
     def _about(self, chosen: Algorithm, data: Dataset, run: Run, seconds: float) -> dict[str, Any]:
         plain, resolved = config.to_plain(self), config.to_plain(chosen)
-        training = {"seed": run.seed, "device": run.device.type, "seconds": round(seconds, 1)}
+        threads = {} if run.threads is None else {"threads": run.threads}
+        training = {"seed": run.seed, "device": run.device.type, **threads, "seconds": round(seconds, 1)}
         return {
             "xclearn": __version__,
             "algorithm": self.name,

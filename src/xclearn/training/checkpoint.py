@@ -58,8 +58,11 @@ class Checkpoint:
             self._is_held = False
             _remove_empty(made)
 
-    def open(self, fingerprint: str, *, resume: bool) -> None:
-        """Start the folder, or with `resume` accept the one that is there if it is of the same run."""
+    def open(self, fingerprint: str, *, resume: bool, threads: int | None = None) -> None:
+        """Start the folder, or with `resume` accept the one that is there if it is of the same run.
+
+        `threads` is how many torch computes with, where that changes the last bits.
+        """
         if self.folder is None:
             if resume:
                 raise ModelError("nothing to resume", todo="Name the checkpoint folder of the earlier run.")
@@ -67,7 +70,7 @@ class Checkpoint:
         index = self.folder / _INDEX
         remove_leftovers_in(self.folder)
         if resume:
-            self._check(fingerprint)
+            self._check(fingerprint, threads)
             return
         make_folders(self.folder)
         if self._replace:
@@ -77,24 +80,37 @@ class Checkpoint:
             todo = "Add --resume (resume=True) to continue that run, --overwrite to start again, or remove the folder."
             raise ModelError("a checkpoint of an earlier run is in the way", where=str(self.folder), todo=todo)
         with atomic_path(index) as temporary:
-            temporary.write_text(json.dumps({"format": "xclearn-checkpoint", "fingerprint": fingerprint}))
+            facts = {"format": "xclearn-checkpoint", "fingerprint": fingerprint, "threads": threads}
+            temporary.write_text(json.dumps(facts))
 
     def fingerprint(self) -> str:
         """Of the run that the folder belongs to."""
+        return str(self._facts()["fingerprint"])
+
+    def _check(self, fingerprint: str, threads: int | None) -> None:
+        facts = self._facts()
+        if facts["fingerprint"] != fingerprint:
+            todo = "Resume with the same data, settings and seed, or start anew without resume."
+            raise ModelError(
+                "the checkpoint is of another run", where=str(self.folder), got=facts["fingerprint"], todo=todo
+            )
+        before = facts.get("threads")  # not there before 2026-11-18
+        if None not in (before, threads) and before != threads:
+            what = "another number of threads than the run began with may change its last bits"
+            todo = f"Set OMP_NUM_THREADS={before} (torch.set_num_threads({before})) and resume."
+            raise ModelError(what, where=str(self.folder), got=threads, allowed=str(before), todo=todo)
+
+    def _facts(self) -> dict[str, Any]:
         assert self.folder is not None
         index = self.folder / _INDEX
         try:
-            return str(json.loads(index.read_text(encoding="utf-8"))["fingerprint"])
+            facts: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))
+            str(facts["fingerprint"])
         except OSError as error:
             raise ModelError("nothing to resume", where=str(self.folder), got=error.strerror) from error
         except (ValueError, KeyError, TypeError) as error:
             raise ModelError("the checkpoint is damaged", where=str(index)) from error
-
-    def _check(self, fingerprint: str) -> None:
-        found = self.fingerprint()
-        if found != fingerprint:
-            todo = "Resume with the same data, settings and seed, or start anew without resume."
-            raise ModelError("the checkpoint is of another run", where=str(self.folder), got=found, todo=todo)
+        return facts
 
     def save(self, name: str, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         """Keep tensors and JSON facts under a name, atomically."""

@@ -34,6 +34,11 @@ class Run:
         """The same run for a part of what is trained: what is drawn and kept there has names of its own."""
         return Run(self.device, self.seed, self.checkpoint, self._callback, part=f"{self._part}{name}-")
 
+    @property
+    def threads(self) -> int | None:
+        """How many torch computes with on a CPU: where they divide an array shows in the last bits."""
+        return torch.get_num_threads() if self.device.type == "cpu" else None
+
     def log(self, event: str, **facts: Any) -> None:
         """Tell the callback; the library itself prints nothing."""
         self._callback({"event": event, **facts})

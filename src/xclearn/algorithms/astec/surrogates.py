@@ -21,6 +21,7 @@ from xclearn.labels.graph import random_walk_graph, row_shares
 from xclearn.labels.lists import padded_matrix
 from xclearn.parts.classifiers import RowClassifier
 from xclearn.parts.encoders import DocumentEncoder, encoder_optimisers
+from xclearn.parts.frozen import singular_vectors
 from xclearn.parts.label_clusters import cluster_relevance, cluster_rows, label_vectors, membership
 from xclearn.parts.row_training import Negatives, RowTask
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
@@ -31,7 +32,6 @@ Surrogate = Literal[
 
 _STEPS, _RESTART, _NEIGHBOURS = 50, 0.2, 10  # of the random walk over labels, as published
 _PROJECTED = 128  # random directions in which label centroids are clustered
-_SEEDS = 1 << 32  # what scikit-learn takes
 
 
 def usual_outputs(kind: Surrogate, n_labels: int) -> int:
@@ -153,9 +153,7 @@ def frequent_labels(relevance: sp.csr_matrix, n_outputs: int) -> sp.csr_matrix:
 
 def low_rank_targets(relevance: sp.csr_matrix, rank: int, seed: int) -> np.ndarray:
     """Coordinates (N, r) of each document's labels in the directions that hold most of relevance, of unit variance."""
-    from sklearn.utils.extmath import randomized_svd
-
-    left, _, _ = randomized_svd(relevance, min(rank, *relevance.shape), random_state=seed % _SEEDS)
+    left, _ = singular_vectors(relevance, min(rank, *relevance.shape), seed)
     return (left * np.sqrt(len(left))).astype(np.float32)
 
 
