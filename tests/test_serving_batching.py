@@ -89,7 +89,7 @@ def test_what_is_asked_while_a_prediction_runs_is_answered_together_and_as_if_al
             assert names_of(await task) == [[NAMES[label] for label in row] for row in expected]
 
     metrics = run(predictor, scenario)
-    assert value(metrics, "xclearn_batch_texts_count") == 2  # the first alone, then all that had come
+    assert value(metrics, "xclearn_batch_texts_count") <= 3  # the first alone, then at least eight at a time
     assert value(metrics, "xclearn_batch_texts_sum") == len(TEXTS) + 2
 
 
@@ -144,16 +144,16 @@ def test_who_would_wait_too_long_is_told_at_once_and_when_to_come_again(predicto
     async def scenario(batcher: Batcher, thread: ThreadPoolExecutor) -> None:
         await batcher.ask(["a dog"], 1, NOTHING)
         with held(thread):
-            asked = [asyncio.create_task(batcher.ask(900 * ["a dog"], 1, NOTHING))]
+            asked = [asyncio.create_task(batcher.ask(10_000 * ["a dog"], 1, NOTHING))]
             await asyncio.sleep(0.05)
             with pytest.raises(Busy, match=r"requests wait .* for their turn, longer than") as caught:
-                await batcher.ask(900 * ["a dog"], 1, NOTHING)
+                await batcher.ask(10_000 * ["a dog"], 1, NOTHING)
             short = asyncio.create_task(batcher.ask(["a dog"], 1, NOTHING))  # its queue is empty
             await asyncio.sleep(0)
         assert caught.value.seconds > 0
-        assert [len(await one) for one in [*asked, short]] == [900, 1]
+        assert [len(await one) for one in [*asked, short]] == [10_000, 1]
 
-    run(predictor, scenario, Limits(timeout=1e-9))
+    run(predictor, scenario, Limits(timeout=0.4, max_wait=60))
 
 
 def test_whoever_has_gone_is_not_predicted(predictor: Predictor) -> None:

@@ -210,7 +210,7 @@ def serve(
     body_timeout: Annotated[float, typer.Option(help="Seconds for a body to come, or an answer to be read.")] = 15.0,
     idle_timeout: Annotated[float, typer.Option(help="Seconds a connection may be quiet between requests.")] = 60.0,
     max_connections: Annotated[int, typer.Option(help="Connections of a worker.")] = 1000,
-    max_wait: Annotated[float, typer.Option(help="Seconds a short request may have to wait for its turn.")] = 0.5,
+    max_wait: Annotated[float, typer.Option(help="Seconds a short request may have to wait for its turn.")] = 0.25,
     max_bodies: Annotated[int, typer.Option(help="Bytes of all large bodies a worker holds.")] = 64 << 20,
     max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 8 << 20,
     max_texts: Annotated[int, typer.Option(help="Texts of a request.")] = 1000,

@@ -44,6 +44,8 @@ class _Question:
     k: int
     exclude: np.ndarray  # (m,) label ids that none of its texts gets
     answer: asyncio.Future[Answers]
+    patience: float  # seconds that it may wait for its first turn
+    asked: float = field(default_factory=time.perf_counter)
     answered: Answers = field(default_factory=list)  # of the first texts
 
     @property
@@ -73,9 +75,8 @@ class Batcher:
             return name_labels(self._call(texts, k, _pairs(len(texts) * [exclude])), self._predictor.labels.names)
         queue, patience = self._queue(len(texts))
         if (wait := self._wait(queue)) > patience:
-            raise Busy(f"requests wait {wait:.1f} s for their turn, longer than {patience:g} s", wait)
-        question = _Question(texts, k, exclude, asyncio.get_running_loop().create_future())
-        queue.append(question)
+            raise _too_late(wait, patience)
+        queue.append(question := _Question(texts, k, exclude, asyncio.get_running_loop().create_future(), patience))
         if self._task is None:
             self._task = asyncio.create_task(self._work())
         return await question.answer
@@ -94,6 +95,7 @@ class Batcher:
     async def _work(self) -> None:
         """Answer until nobody waits."""
         while parts := self._next():
+            started = time.perf_counter()
             try:
                 answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._predict, parts)
             except Exception as error:  # those who asked get it; the queue goes on
@@ -101,6 +103,8 @@ class Batcher:
                     if not question.answer.done():
                         question.answer.set_exception(error)
                 continue
+            seconds = (time.perf_counter() - started) / sum(n for _, n in parts)
+            self._pace = seconds if not self._pace else _MEMORY * self._pace + (1 - _MEMORY) * seconds
             for (question, _), answer in zip(parts, answers, strict=True):
                 question.answered += answer
                 if not question.left and not question.answer.done():  # else whoever asked has gone
@@ -109,7 +113,7 @@ class Batcher:
 
     def _next(self) -> list[_Part]:
         """Half a call for each queue, and all of it where the other is empty."""
-        self._long = deque(question for question in self._long if question.left and not question.answer.done())
+        self._long = deque(question for question in self._long if question.left and self._waits(question))
         room = _MOST_TEXTS if not self._pace else int(_LONGEST_CALL / self._pace)
         room = min(_MOST_TEXTS, max(_FEWEST_TEXTS, room))
         parts = self._next_short(room // 2 if self._long else room)
@@ -126,10 +130,17 @@ class Batcher:
         parts: list[_Part] = []
         while self._short and (not parts or self._short[0].left <= room):
             question = self._short.popleft()
-            if not question.answer.done():
+            if self._waits(question):
                 parts.append((question, question.left))
                 room -= question.left
         return parts
+
+    def _waits(self, question: _Question) -> bool:
+        """Whether somebody waits for it; who has waited too long for a first turn is told so instead."""
+        waited = time.perf_counter() - question.asked
+        if not question.answered and waited > question.patience and not question.answer.done():
+            question.answer.set_exception(_too_late(waited, question.patience))
+        return not question.answer.done()
 
     def _predict(self, parts: list[_Part]) -> list[Answers]:
         places = [slice(len(question.answered), len(question.answered) + n) for question, n in parts]
@@ -148,10 +159,13 @@ class Batcher:
         found = self._predictor.predict(texts, k, pairs)
         seconds = time.perf_counter() - started
         self._seconds_per_text = (time.thread_time() - computed) / len(texts)
-        self._pace += (1 - _MEMORY) * (seconds / len(texts) - self._pace)
         self._metrics.observe(PREDICTION, seconds)
         self._metrics.observe(BATCH, len(texts))
         return found
+
+
+def _too_late(wait: float, patience: float) -> Busy:
+    return Busy(f"requests wait {wait:.1f} s for their turn, longer than {patience:g} s", wait)
 
 
 def name_labels(found: TopK, names: Sequence[str]) -> Answers:

@@ -8,6 +8,7 @@ unread bytes resets it, and the client would lose its answer. Knows nothing abou
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http
 import time
 from collections.abc import Callable
@@ -266,5 +267,6 @@ class _Lingering:
             return
         self._closing = True
         self._transport.resume_reading()
-        self._transport.write_eof()
+        with contextlib.suppress(OSError):  # the client has gone
+            self._transport.write_eof()
         self._loop.call_later(_LINGER, self._transport.abort)

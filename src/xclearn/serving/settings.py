@@ -36,7 +36,7 @@ class Limits:
     idle_timeout: float = 60.0  # seconds that a connection may be quiet between two requests
     max_connections: int = 1000  # of a worker
     max_bodies: int = 64 << 20  # bytes of all bodies that a worker holds, those up to 64 KiB not counted
-    max_wait: float = 0.5  # seconds that a short request may have to wait for its turn; a long one half of timeout
+    max_wait: float = 0.25  # seconds that a short request may have to wait for its turn; a long one half of timeout
 
     def check_texts(self, texts: Sequence[str]) -> None:
         """Refuse too many texts, a text that is too long, and characters that no text has."""

@@ -137,20 +137,20 @@ async def _take_from_folder(settings: Settings, live: Live, folder: Folder, metr
 
 async def _take_from_supervisor(models: Connection, live: Live, metrics: Metrics, stop: _Stop) -> None:
     """Take every model that the supervisor sends; it has tried them."""
-    loop = asyncio.get_running_loop()
-
-    async def take(sealed: Sealed) -> None:
+    came, loop = asyncio.Event(), asyncio.get_running_loop()
+    while True:
+        loop.add_reader(models.fileno(), came.set)
+        await came.wait()
+        loop.remove_reader(models.fileno())
+        came.clear()
+        try:
+            sealed = models.recv()
+        except (EOFError, OSError):
+            stop()  # the supervisor was killed: a worker without one would hold the port for ever
+            return
         try:
             await live.take(sealed)
         except Exception as error:
             refuse_reload(error, metrics)
         finally:
             sealed.close()
-
-    def receive() -> None:
-        with contextlib.suppress(EOFError, OSError):
-            while True:
-                asyncio.run_coroutine_threadsafe(take(models.recv()), loop).result()
-        stop()  # the supervisor was killed: a worker without one would hold the port for ever
-
-    threading.Thread(target=receive, daemon=True).start()
