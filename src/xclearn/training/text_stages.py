@@ -203,7 +203,8 @@ def token_table(data: Prepared, dim: int, run: Run, word_vectors: str | None = N
     bound = math.sqrt(6 / dim) / 2
     table = torch.empty(n_features, dim).uniform_(-bound, bound, generator=generator)
     if word_vectors is not None:
-        read = data.word_vectors(word_vectors, dim)
-        run.note(tokens_with_word_vectors=f"{read.known.sum():,} of {n_features:,}")
-        table[torch.from_numpy(read.known)] = torch.from_numpy(read.values[read.known])
+        read = run.keep_all("word_vectors", "", lambda: data.word_vectors(word_vectors, dim)._asdict())
+        known = read["known"]
+        run.note(tokens_with_word_vectors=f"{known.sum():,} of {n_features:,}")
+        table[torch.from_numpy(known)] = torch.from_numpy(read["values"][known])
     return table.to(run.device)

@@ -75,7 +75,9 @@ class Decaf(Algorithm):
     add_positives: bool = True  # train on relevant labels that the shortlist missed
     label_text: bool = True  # False drops the text from classifiers (DECAF-ẑ²)
     refinement: Literal["text", "random", "none"] = "text"  # where refinements start; none is DECAF-ẑ¹
-    word_vectors: str | None = None  # file that the token table starts from; auto: random
+    word_vectors: str | None = (
+        None  # what the token table starts from: a file, a transformer's folder, or minilm; auto: random
+    )
     freeze_tokens: bool = False  # token table fixed after Module I (DECAF-lite), or throughout if from a file (-FFT)
     restart_blocks: bool = False  # blocks start again at the identity in each module, as in the paper
     spectral: bool = True  # blocks' matrices have spectral norm one

@@ -46,7 +46,9 @@ class DualEncoder(Algorithm):
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Count | None = None  # length of document and label vectors
-    word_vectors: str | None = None  # file that the token table starts from; auto: random
+    word_vectors: str | None = (
+        None  # what the token table starts from: a file, a transformer's folder, or minilm; auto: random
+    )
     batch_size: Count | None = None  # documents per step
     epochs: Count | None = None  # passes over train of the encoder
     lr: Rate = 0.01  # peak learning rate of the encoder (Adam)

@@ -64,7 +64,9 @@ class Lightdxml(Algorithm):
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Count | None = None  # length of document and label vectors
-    word_vectors: str | None = None  # file of token vectors to start from; auto: random ones
+    word_vectors: str | None = (
+        None  # what the token table starts from: a file, a transformer's folder, or minilm; auto: random
+    )
     dropout: Share | None = None  # after each ReLU
     batch_size: Count | None = None  # documents per step
     model_epochs: Count | None = None  # passes over train of encoder and classifiers, all cycles together
