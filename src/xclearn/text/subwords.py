@@ -99,10 +99,11 @@ class SubwordVectoriser(Vectoriser):
 
     @property
     def n_features(self) -> int:
-        return self._n_words + self._parts.size
+        return self.n_words + self._parts.size
 
     @property
-    def _n_words(self) -> int:
+    def n_words(self) -> int:
+        """Features that are words; those of parts stand after them."""
         return len(self._words.tokens)
 
     def transform(self, documents: Documents) -> sp.csr_matrix:
@@ -128,7 +129,7 @@ class SubwordVectoriser(Vectoriser):
 
     def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
         """A part has no text of its own: several share a number."""
-        known, n_words = self._words.tokens, self._n_words
+        known, n_words = self._words.tokens, self.n_words
         return [known[i] if i < n_words else f"part {i - n_words}" for i in ids]
 
     def to_state(self) -> State:
@@ -161,14 +162,14 @@ class SubwordVectoriser(Vectoriser):
         return cls(tokens, Parts(shortest, longest, size), idf, sublinear, weight)
 
     def _encode(self, text: str) -> list[int]:
-        ids, n_words = self._words.encode_one(text), self._n_words
+        ids, n_words = self._words.encode_one(text), self.n_words
         for word in words(text):
             ids += [n_words + part for part in self._parts.of(word)]
         return ids
 
     def _weigh(self, ids: np.ndarray, counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Words and parts of a row each at length one, parts then `part_weight` long, and the whole at length one."""
-        part = ids >= self._n_words
+        part = ids >= self.n_words
         weights = unit_rows(self._weighting.weigh(ids, counts, rows).astype(np.float64), 2 * rows + part)
         return unit_rows(np.where(part, self._part_weight, 1.0) * weights, rows).astype(np.float32)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias, final
 
 import numpy as np
@@ -16,6 +17,7 @@ from xclearn.data.dataset import Dataset, Documents, Split, kind_of
 from xclearn.data.splits import hold_out
 from xclearn.errors import ConfigError, DataError
 from xclearn.text import PretrainedVectoriser, SequenceVectoriser, TextSettings, Vectoriser, vectoriser_for
+from xclearn.text.pretrained import MINILM, encoder_folder
 from xclearn.text.word_vectors import WordVectors, read_word_vectors
 from xclearn.training.stage import Stopping
 
@@ -85,7 +87,12 @@ class Prepared:
         return Size(n_documents, n_labels, n_features, int(entries), n_relevant, int(of_labels))
 
     def word_vectors(self, path: str, dim: int) -> WordVectors:
-        """Those of its tokens from a file, `dim` numbers each."""
+        """Those of its tokens from a file, or from the transformer in a folder, `dim` numbers each."""
+        folder = encoder_folder(path)
+        if folder == MINILM or Path(folder).is_dir():
+            from xclearn.parts.distilled import distilled
+
+            return distilled(folder, self.vectoriser, dim)
         found = read_word_vectors(path, self.vectoriser.tokens(range(self.vectoriser.n_features)))
         if found.values.shape[1] != dim:
             what, todo = "the word vectors have another length", f"Set embedding_dim = {found.values.shape[1]}."

@@ -31,6 +31,7 @@ from xclearn.training.plan import Plan, StageCost, beside, of_members, stage_cos
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
+from xclearn.training.token_table import start_from
 
 Ranker = Literal["exact", "sampled", "shortlist"]
 
@@ -254,7 +255,5 @@ def token_table(data: Prepared, dim: int, run: Run, word_vectors: str | None = N
     """Token vectors (V, D): random, so that weighted sums are random projections of TF-IDF rows, or from a file."""
     table = random_table(data.size.n_features, dim, run.generator("tokens")).detach()
     if word_vectors is not None:
-        read = data.word_vectors(word_vectors, dim)
-        run.note(tokens_with_word_vectors=f"{read.known.sum():,} of {data.size.n_features:,}")
-        table[torch.from_numpy(read.known)] = torch.from_numpy(read.values[read.known])
+        start_from(table, word_vectors, data, run)
     return table.to(run.device)

@@ -56,7 +56,7 @@ class Decaf(TextAlgorithm):
     list_size: Count = 500  # labels of a document that search finds
     search: Method | None = None  # exact, or an index of faiss; none: by the number of labels and what is installed
     refinement: Literal["text", "random", "none"] = "text"  # where refinements start; none is DECAF-ẑ¹
-    word_vectors: str | None = None  # file of token vectors to start from; none: random ones
+    word_vectors: str | None = None  # tokens start from a file, a transformer's folder or minilm; none: randomly
     freeze_tokens: bool = False  # token table fixed after Module I (DECAF-lite), or throughout if from a file (-FFT)
     game: GameStep | None = None  # pass the scores of the best labels on over a label graph
     sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again

@@ -34,6 +34,7 @@ from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
+from xclearn.training.token_table import start_from
 
 
 @final
@@ -45,7 +46,7 @@ class DualEncoder(Algorithm):
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Auto[Count] = AUTO  # length of document and label vectors
-    word_vectors: str | None = None  # file of token vectors to start from; none: random ones
+    word_vectors: str | None = None  # tokens start from a file, a transformer's folder or minilm; none: randomly
     batch_size: Auto[Count] = AUTO  # documents per step
     epochs: Auto[Count] = AUTO  # passes over train of the encoder
     lr: Rate = 0.01  # peak learning rate of the encoder (Adam)
@@ -123,10 +124,8 @@ class DualEncoder(Algorithm):
     def _network(self, train: DualMaterial, data: Prepared, run: Run) -> DualNetwork:
         dim, sparse = self.embedding_dim, run.device.type == "cpu" and isinstance(train.documents, SparseRows)
         table = random_tokens(data.size.n_features, dim, run.generator("tokens"))
-        if (path := self.word_vectors) is not None:
-            arrays = run.keep_all("word_vectors", lambda: data.word_vectors(path, dim)._asdict())
-            known = torch.from_numpy(arrays["known"])
-            table[known] = torch.from_numpy(arrays["values"])[known]  # others stay random
+        if self.word_vectors is not None:
+            start_from(table, self.word_vectors, data, run)
         with run.seeded("network"):
             return BagTowers(table, self.dropout, sparse=sparse).to(run.device)
 

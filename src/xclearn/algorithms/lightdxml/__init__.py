@@ -49,6 +49,7 @@ from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranke
 from xclearn.training.run import Run
 from xclearn.training.scoring import best_fusion_weight, mixed_with, task_score
 from xclearn.training.stage import Stage, Stopping
+from xclearn.training.token_table import start_from
 
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0)  # to choose from
 _MANY_LABELS = 20_000  # above which the encoder is trained more slowly, for longer, in larger batches
@@ -63,7 +64,7 @@ class Lightdxml(Algorithm):
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Auto[Count] = AUTO  # length of document and label vectors
-    word_vectors: str | None = None  # file of token vectors to start from; none: random ones
+    word_vectors: str | None = None  # tokens start from a file, a transformer's folder or minilm; none: randomly
     dropout: Auto[Share] = AUTO  # after each ReLU
     batch_size: Auto[Count] = AUTO  # documents per step
     model_epochs: Auto[Count] = AUTO  # passes over train of encoder and classifiers, all cycles together
@@ -235,8 +236,6 @@ class Lightdxml(Algorithm):
         dim, dropout = self.embedding_dim, self.dropout
         sparse = run.device.type == "cpu" and not data.size.dense
         base = BagEncoder(data.size.n_features, dim, dropout, run.generator("encoder"), sparse=sparse)
-        if (path := self.word_vectors) is not None:
-            arrays = run.keep_all("word_vectors", lambda: data.word_vectors(path, dim)._asdict())
-            known = torch.from_numpy(arrays["known"])
-            base.token_embeddings.data[known] = torch.from_numpy(arrays["values"])[known]  # others stay random
+        if self.word_vectors is not None:
+            start_from(base.token_embeddings.data, self.word_vectors, data, run)
         return TransferEncoder(base, TransferBlock(dim, dropout, "spectral", 1.0)).to(run.device)
