@@ -40,7 +40,7 @@ def features(planted) -> sp.csr_matrix:
 
 @pytest.fixture(scope="module")
 def fitted(planted, features) -> XCClassifier:
-    return XCClassifier(settings=QUICK, k=3).fit(features, planted[1])
+    return XCClassifier("one_vs_all", settings=QUICK, k=3).fit(features, planted[1])
 
 
 class Always:
@@ -56,7 +56,7 @@ class Always:
 def test_it_learns_the_planted_labels_from_features_and_from_texts(planted, features, fitted):
     texts, Y = planted
     assert (fitted.predict(features) != Y).nnz <= 0.05 * Y.nnz
-    from_texts = XCClassifier(settings=QUICK).fit(texts, Y)
+    from_texts = XCClassifier("one_vs_all", settings=QUICK).fit(texts, Y)
     assert f1_score(Y, from_texts.predict(texts), average="micro") > 0.95
 
 
@@ -100,7 +100,7 @@ def test_fit_does_not_change_what_it_is_given(planted, features):
     Y = planted[1].astype(np.float32)  # what would be taken without a conversion
     Y.data[0] = 0  # a stored zero is no label
     before = Y.data.copy()
-    fitted = XCClassifier(settings=QUICK | {"epochs": 1}).fit(features, Y)
+    fitted = XCClassifier("one_vs_all", settings=QUICK | {"epochs": 1}).fit(features, Y)
     np.testing.assert_array_equal(Y.data, before)
     assert fitted.settings == QUICK | {"epochs": 1}
 
@@ -115,7 +115,7 @@ def test_clone_and_parameters(fitted):
 
 
 def test_the_seed_and_the_settings_reach_the_algorithm(planted, features):
-    one, same, other = (XCClassifier(settings=QUICK, seed=seed).fit(features, planted[1]) for seed in (0, 0, 1))
+    one, same, other = (XCClassifier("one_vs_all", settings=QUICK, seed=seed).fit(features, planted[1]) for seed in (0, 0, 1))
     scores = [model.predict_proba(features).toarray() for model in (one, same, other)]
     assert np.array_equal(scores[0], scores[1])
     assert not np.array_equal(scores[0], scores[2])
@@ -124,7 +124,7 @@ def test_the_seed_and_the_settings_reach_the_algorithm(planted, features):
 
 def test_a_pipeline_in_cross_validation(planted):
     texts, Y = planted
-    pipeline = Pipeline([("words", TfidfVectorizer()), ("labels", XCClassifier(settings=QUICK))])
+    pipeline = Pipeline([("words", TfidfVectorizer()), ("labels", XCClassifier("one_vs_all", settings=QUICK))])
     with config_context(skip_parameter_validation=True):  # cross_val_score would refuse any sparse Y
         scores = cross_val_score(pipeline, texts, Y, scoring=precision_at_k(1), cv=3)
     assert scores.shape == (3,)
@@ -135,13 +135,13 @@ def test_a_pipeline_in_cross_validation(planted):
 
 def test_propensity_scores_in_cross_validation(planted, features):
     Y = planted[1].toarray()
-    scores = cross_val_score(XCClassifier(settings=QUICK), features, Y, scoring=psp_at_k(2, Y), cv=2)
+    scores = cross_val_score(XCClassifier("one_vs_all", settings=QUICK), features, Y, scoring=psp_at_k(2, Y), cv=2)
     assert 0.7 < scores.min() <= scores.max() <= 1
 
 
 def test_grid_search_finds_the_setting_that_learns(planted, features):
     grid = {"settings": [QUICK | {"encoder_lr": 1e-9, "label_lr": 1e-9}, QUICK]}
-    search = GridSearchCV(XCClassifier(), grid, scoring=precision_at_k(1), cv=2).fit(features, planted[1])
+    search = GridSearchCV(XCClassifier("one_vs_all"), grid, scoring=precision_at_k(1), cv=2).fit(features, planted[1])
     assert search.best_params_ == {"settings": QUICK}
     assert search.best_score_ > 0.9
     assert search.predict(features).shape == planted[1].shape
@@ -195,14 +195,14 @@ def test_scorers_travel_to_other_processes():
 )
 def test_what_cannot_be_learnt_from_is_refused(X, Y, message):
     with pytest.raises(DataError, match=message):
-        XCClassifier(settings=QUICK).fit(X, Y)
+        XCClassifier("one_vs_all", settings=QUICK).fit(X, Y)
 
 
 def test_wrong_parameters_are_refused_when_they_are_used(planted, features, fitted):
     with pytest.raises(ConfigError, match="Did you mean 'one_vs_all'"):
         XCClassifier(algorithm="one_vs_al").fit(features, planted[1])
     with pytest.raises(ConfigError, match="Did you mean 'epochs'"):
-        XCClassifier(settings={"epoch": 1}).fit(features, planted[1])
+        XCClassifier("one_vs_all", settings={"epoch": 1}).fit(features, planted[1])
     with pytest.raises(ConfigError, match="at least 1; got 0"):
         fitted.__class__(k=0, settings=QUICK).fit(features, planted[1]).predict(features)
     with pytest.raises(NotFitted, match="fit"):

@@ -23,7 +23,7 @@ ITEM_SHARE = 0.05
 
 ALIKE = 0.6  # cosine from which on two documents are near copies
 
-_FEWEST = 20  # documents from which on there is a hold-out
+FEWEST = 20  # documents from which on there is a hold-out
 _ROWS_AT_ONCE = 256  # documents compared with all others at a time
 
 
@@ -53,7 +53,7 @@ def hold_outs(
     treated as in `hold_out`.
     """
     train = dataset.train
-    if len(train) < max(_FEWEST, 2 * folds) or most < folds:
+    if len(train) < max(FEWEST, 2 * folds) or most < folds:
         return []
     _, same = np.unique(fingerprints(train.documents, seed), return_inverse=True)  # the rank of a document's hash
     looked_at = np.argsort(same, kind="stable")[: 2 * most]
@@ -111,7 +111,7 @@ def pairs_matrix(pairs: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:
 
 def _smallest_hashes(sizes: np.ndarray, target: float) -> np.ndarray:
     """Which texts are held out, given in order of their hash and standing for `sizes` documents each."""
-    if sizes.sum() < _FEWEST or len(sizes) < 2:
+    if sizes.sum() < FEWEST or len(sizes) < 2:
         return np.zeros(len(sizes), dtype=bool)
     target = max(int(target), sizes.min())
     fits = sizes <= target

@@ -36,7 +36,7 @@ class XCClassifier(BaseEstimator):
 
     def __init__(
         self,
-        algorithm: str = "one_vs_all",
+        algorithm: str = "blend",
         settings: Mapping[str, Any] | None = None,
         k: int = 5,
         device: str = "auto",

@@ -93,8 +93,8 @@ class Blend(Algorithm):
             run.log("step", stage="hold-out", step=fold + 1, steps=len(cuts))
         judgement = together(found, run.seed_of("halves")) if found else None
         if judgement is None or not judgement.right.any():
-            run.note(stacker="none: too few documents to hold some out")
             members = dict(list(members.items())[:1])
+            run.note(stacker=f"none: too few documents to hold some out, {next(iter(members))} alone")
             sources = yield from self._sources(members, whole, None, run, "all")
             self.served_ = Served(sources, *unlearnt(len(sources.value_names)))
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from xclearn import algorithms, config
+from xclearn.data.splits import FEWEST
 from xclearn.training.prepare import Size
 
 _SPEED = {"cpu": 45e9, "cuda": 5e12}  # operations a second: two cores as measured, a GPU by what was measured elsewhere
@@ -15,6 +16,7 @@ _MOST_HELD = 5_000  # documents that a stacker learns on at most
 _ENOUGH = 3_000  # documents that it should have
 _SMALL, _TENTH, _FIFTH = 10_000, 0.1, 0.2  # documents below which a fold holds out a fifth of train, else a tenth
 _MOST_FOLDS = 5
+_ALONE = "sparse_one_vs_all"  # where there are too few documents to hold some out
 _FEWEST_EPOCHS = 4  # of every stage of a member: with fewer it is left out
 
 # Members in the order in which time is spent on them, with the data that they need: label text, or none.
@@ -24,6 +26,8 @@ _WITHOUT_TEXT = ("label_tree", "sparse_one_vs_all", "lightdxml")
 
 def usual_members(size: Size, device: str, minutes: float, rounds: int) -> tuple[str, ...]:
     """The members that fit into the time when each is trained in so many rounds; those with epochs may get fewer."""
+    if size.n_documents < FEWEST:
+        return (_ALONE,)
     left = 60 * minutes * _SPEED[device] / rounds
     chosen: list[str] = []
     for name in _WITH_TEXT if size.n_label_entries else _WITHOUT_TEXT:
