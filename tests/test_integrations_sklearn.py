@@ -115,7 +115,9 @@ def test_clone_and_parameters(fitted):
 
 
 def test_the_seed_and_the_settings_reach_the_algorithm(planted, features):
-    one, same, other = (XCClassifier("one_vs_all", settings=QUICK, seed=seed).fit(features, planted[1]) for seed in (0, 0, 1))
+    one, same, other = (
+        XCClassifier("one_vs_all", settings=QUICK, seed=seed).fit(features, planted[1]) for seed in (0, 0, 1)
+    )
     scores = [model.predict_proba(features).toarray() for model in (one, same, other)]
     assert np.array_equal(scores[0], scores[1])
     assert not np.array_equal(scores[0], scores[2])
