@@ -160,10 +160,11 @@ def answers_or_refuses(path: Path) -> None:
     for predictor in (found.servable, Predictor(found)):
         try:
             with np.errstate(all="ignore"):
-                ids, _ = predictor.predict(EXPECTED["texts"], 5)
+                ids, scores = predictor.predict(EXPECTED["texts"], found.servable.n_labels)
         except XclearnError:
             continue
         assert ids.max() < found.servable.n_labels
+        assert not np.isnan(scores).any()
 
 
 SETTINGS = {
@@ -266,6 +267,23 @@ def misaligned(path: Path, name: str) -> None:
     content = len(text).to_bytes(8, "little") + text + b"\0" + raw[8 + length :]
     (path / "tensors.safetensors").write_bytes(content)
     rehash(path)
+
+
+def test_a_label_whose_score_is_no_number_is_not_found():
+    """Seed 202056 of the fuzzer: an unverified scale of −∞ made scores NaN in NumPy."""
+    broken = dataclasses.replace(
+        servable(), scorers=[Classifier("document", WEIGHT, np.array([0, 0, np.nan, 0], "f4"))]
+    )
+    stage = load_model(MODELS / "elias").servable.candidates
+    every = np.arange(4, dtype=np.int32)[None]
+    edges = dataclasses.replace(
+        stage, vector="document", weight=WEIGHT[:1], bias=BIAS[:1], labels=every, edges=np.ones((1, 4), np.float32)
+    )
+    for made in (broken, dataclasses.replace(broken, candidates=edges)):
+        with np.errstate(all="ignore"):
+            ids, scores = made.predict(["red"], 4)
+        assert sorted(ids[0].tolist()) == [-1, 0, 1, 3]
+        assert not np.isnan(scores).any()
 
 
 def test_misaligned_tensors_are_refused(tmp_path):

@@ -215,6 +215,7 @@ def _among(ids: np.ndarray, pairs: np.ndarray, n_labels: int) -> np.ndarray:
 
 def best_of_candidates(ids: np.ndarray, scores: np.ndarray, k: int) -> TopK:
     """The k best of (n, m) candidates, score descending, then id ascending; −1 where there are fewer."""
+    scores = np.where(np.isnan(scores), -np.inf, scores)  # of weights that overflow, or that nobody verified
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
     best, chosen = np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
     chosen = np.where(np.isneginf(best), -1, chosen)
