@@ -10,6 +10,7 @@ BASE ?= main
 .PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs
 .PHONY: setup demo test test-slow chaos determinism lint bench bench-serve docs
 .PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs pins
+.PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs pins smoke-offline
 
 setup: .venv/setup.stamp
 
@@ -52,7 +53,7 @@ SEEDS ?= 0 10000
 SANITIZED := build/sanitize/_native.so
 COMPILER_LIBRARY = $(shell $(CXX) -print-file-name=$(1))
 
-fuzz: setup $(SANITIZED)
+fuzz: setup $(SANITIZED) fuzz-readers
 	LD_PRELOAD=$(call COMPILER_LIBRARY,libasan.so):$(call COMPILER_LIBRARY,libubsan.so) PYTHONMALLOC=malloc \
 	ASAN_OPTIONS=detect_leaks=0 XCLEARN_FUZZ_NATIVE=$(SANITIZED) \
 	$(BIN)/python -m tests.fuzz folders --seeds $(SEEDS) --record
@@ -62,10 +63,15 @@ $(SANITIZED): $(NATIVE) .venv/setup.stamp
 		-DPython_EXECUTABLE=$(abspath $(BIN)/python)
 	cmake --build --preset sanitize
 	cp build/sanitize/_native.*.so $@
-# Hostile data files, from fixed seeds, for every reader under every compression: make fuzz-readers READER_SEEDS='0 100000'
+
+# Hostile data files for every reader, under every compression: make fuzz-readers READER_SEEDS='0 100000'
 READER_SEEDS ?= 0 10000
 fuzz-readers: setup
 	$(BIN)/python -m tests.fuzz.readers --seeds $(READER_SEEDS) --record
+
+# Training, prediction and serving where there is no network at all.
+smoke-offline: setup
+	$(BIN)/python -m pytest -q tests/e2e/test_offline.py
 
 lint: setup
 	$(BIN)/ruff check .
