@@ -1,5 +1,6 @@
 # Every target sets up what it needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
 # setup · demo · test · test-slow · chaos · determinism · lint · bench · bench-serve · docs. Every target sets up what it
+# setup · demo · test · test-slow · lint · golden · count · bench · bench-serve · soak · docs. Every target sets up what it
 # needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,6 +12,7 @@ BASE ?= main
 .PHONY: setup demo test test-slow chaos determinism lint bench bench-serve docs
 .PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs pins
 .PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs pins smoke-offline
+.PHONY: setup demo test test-slow lint golden count bench bench-serve soak docs
 
 setup: .venv/setup.stamp
 
@@ -114,6 +116,10 @@ bench-serve: setup $(BENCH)/setup.stamp
 	$(BIN)/python -m benchmarks.speed.serve synthetic --labels 131072 1310720 10485760 $(PECOS)
 	$(BIN)/python -m benchmarks.speed.serve_http
 	$(BIN)/python -m benchmarks.speed.serve_pareto
+
+# Twelve minutes; its short form is a test.
+soak: setup
+	$(BIN)/python -m benchmarks.speed.soak
 
 $(BENCH)/setup.stamp:
 	$(PYTHON) -m venv $(BENCH)/pecos

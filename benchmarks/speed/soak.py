@@ -5,7 +5,8 @@
 Capacity is measured first, by clients that ask again as soon as they are answered. Then requests come at random times,
 at 80 % of it, nine single texts for each request of 32, while the folder gets good and broken models, workers are
 killed, and other clients send nothing, half a header, bytes one by one, too much, and nonsense. Finally they come at
-three times the capacity. Latency counts from the moment a request was due, so waiting for a connection is in it.
+three times the capacity. Latency includes the wait for a connection. The machine is shared with whoever sends: how late
+requests were sent is in `sent_late_p99_ms`.
 
 It fails if an answer is wrong, a status is above 499 but not 503, a request is lost but for a killed worker, or memory
 grows. Rows go to results/soak.csv.
@@ -75,6 +76,7 @@ class Outcome:
     lost: Counter[str] = field(default_factory=Counter)  # connections that ended instead of an answer
     single: list[float] = field(default_factory=list)  # seconds of those that were answered with 200
     bulk: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=lambda: [0.0])  # seconds that our own requests were sent too late
 
     def row(self) -> dict[str, Any]:
         times = {"single": self.single or [float("nan")], "bulk": self.bulk or [float("nan")]}
@@ -93,6 +95,7 @@ class Outcome:
             "shed": self.statuses["503"],
             "lost": self.lost.total(),
             **quantiles,
+            "sent_late_p99_ms": round(1000 * float(np.percentile(self.late, 99)), 1),
         }
 
 
@@ -191,7 +194,8 @@ async def open_loop(clients: Clients, rate: float, seconds: float, seed: int) ->
         due += rng.expovariate(rate)
         if (wait := due - time.perf_counter()) > 0:
             await asyncio.sleep(wait)
-        task = asyncio.create_task(clients.ask(outcome, due))
+        outcome.late.append(time.perf_counter() - due)
+        task = asyncio.create_task(clients.ask(outcome, time.perf_counter()))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
     while tasks:

@@ -28,6 +28,7 @@ from xclearn.serving.settings import Limits
 SAFE = (b"x-content-type-options", b"nosniff")  # of every answer
 CLOSE = (b"connection", b"close")
 _QUIET = 0.25  # seconds after which a connection without a request gives way to another
+_MANY = 32  # requests at hand, which is no reason to be late
 _LINGER = 2.0  # seconds that a closed connection may still send
 _LAST_REQUEST = 1.0  # seconds that a quiet connection is waited for when the server ends
 _OTHER_FILES = 48  # descriptors of a worker that are no connections: the model, the log, a reload
@@ -50,9 +51,9 @@ def room_for(most: int) -> Room:
     try:
         import resource
     except ImportError:  # not on Windows, which has no such limit
-        return Room(most, 256, 2048)
+        return Room(most, most, most)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = most + _OTHER_FILES + 2 * 256
+    wanted = 3 * most + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -60,8 +61,9 @@ def room_for(most: int) -> Room:
     if free < _FEWEST:
         allowed = f"at least {_FEWEST + _OTHER_FILES}"
         raise ConfigError("the process may open too few files", got=soft, allowed=allowed, todo="Raise ulimit -n.")
-    spare = min(256, free // 8)
-    return Room(min(most, free - 2 * spare), spare, spare)
+    most = min(most, free * 3 // 4)
+    spare = min(most, (free - most) // 2)
+    return Room(most, spare, spare)
 
 
 @final
@@ -70,7 +72,7 @@ class Crowd:
 
     def __init__(self, limits: Limits, room: Room, metrics: Metrics, stopping: Callable[[], bool]) -> None:
         self.limits, self.stopping = limits, stopping
-        self.late = 0.0  # seconds that the event loop was late: what is ready waits so long for its turn
+        self._late = 0.0  # seconds that the event loop was late: what is ready waits so long for its turn
         self._room, self._metrics = room, metrics
         self._all: set[Connection] = set()
         self._quiet: dict[Connection, float] = {}  # those without a request, and since when; the first is the earliest
@@ -117,18 +119,21 @@ class Crowd:
         self._make_room(self._room.most)
         return len(self._all) > self._room.most
 
+    def behind(self) -> bool:
+        """Whether requests wait for the event loop itself: it is late, and not because of something else."""
+        return self._late > self.limits.max_wait and len(self._all) - len(self._quiet) > _MANY
+
     def count(self, reason: str) -> None:
         """A connection that the server ended."""
         self._metrics.add(ENDED, series=f'reason="{reason}"')
 
     async def watch(self) -> None:
         """See how late the event loop is, for ever."""
-        loop, before = asyncio.get_running_loop(), 0.0
+        loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _BEAT
             await asyncio.sleep(_BEAT)
-            late = loop.time() - due
-            self.late, before = min(late, before), late  # once may be anything; twice is the load
+            self._late = loop.time() - due
 
 
 @final

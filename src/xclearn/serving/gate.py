@@ -146,7 +146,7 @@ class Guard:
         if self._crowd.full():
             busy = Busy("the server has no connection to spare")
             return _closing(shed("connections", busy, self._metrics))
-        if self._crowd.late > self._limits.max_wait:
+        if self._crowd.behind():
             return shed("late", Busy("the server has more requests than it can answer"), self._metrics)
         return None
 
