@@ -115,7 +115,9 @@ def test_clone_and_parameters(fitted):
 
 
 def test_the_seed_and_the_settings_reach_the_algorithm(planted, features):
-    one, same, other = (XCClassifier("one_vs_all", settings=QUICK, seed=seed).fit(features, planted[1]) for seed in (0, 0, 1))
+    one, same, other = (
+        XCClassifier("one_vs_all", settings=QUICK, seed=seed).fit(features, planted[1]) for seed in (0, 0, 1)
+    )
     scores = [model.predict_proba(features).toarray() for model in (one, same, other)]
     assert np.array_equal(scores[0], scores[1])
     assert not np.array_equal(scores[0], scores[2])
@@ -204,6 +206,6 @@ def test_wrong_parameters_are_refused_when_they_are_used(planted, features, fitt
     with pytest.raises(ConfigError, match="Did you mean 'epochs'"):
         XCClassifier("one_vs_all", settings={"epoch": 1}).fit(features, planted[1])
     with pytest.raises(ConfigError, match="at least 1; got 0"):
-        fitted.__class__(k=0, settings=QUICK).fit(features, planted[1]).predict(features)
+        fitted.__class__("one_vs_all", k=0, settings=QUICK).fit(features, planted[1]).predict(features)
     with pytest.raises(NotFitted, match="fit"):
         XCClassifier().predict(features)
