@@ -83,6 +83,13 @@ def test_what_nothing_can_be_learnt_from():
     assert (_linear(values, np.zeros(3, dtype=bool), np.ones(3))(values) < 0).all()
 
 
+def test_a_source_that_says_nothing_takes_no_part():
+    values, right, weights = evidence()
+    silent = np.column_stack([values, np.full(len(values), np.nan, np.float32)])
+    for fit in (_linear, _trees):
+        np.testing.assert_allclose(fit(silent, right, weights)(silent), fit(values, right, weights)(values), atol=1e-6)
+
+
 def test_damaged_stackers_are_refused():
     values, right, weights = evidence()
     trees = _trees(values, right, weights)

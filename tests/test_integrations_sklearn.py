@@ -206,6 +206,6 @@ def test_wrong_parameters_are_refused_when_they_are_used(planted, features, fitt
     with pytest.raises(ConfigError, match="Did you mean 'epochs'"):
         XCClassifier("one_vs_all", settings={"epoch": 1}).fit(features, planted[1])
     with pytest.raises(ConfigError, match="at least 1; got 0"):
-        fitted.__class__(k=0, settings=QUICK).fit(features, planted[1]).predict(features)
+        fitted.__class__("one_vs_all", k=0, settings=QUICK).fit(features, planted[1]).predict(features)
     with pytest.raises(NotFitted, match="fit"):
         XCClassifier().predict(features)

@@ -231,8 +231,9 @@ def _trees(values: np.ndarray, right: np.ndarray, weights: np.ndarray) -> AnySta
         early_stopping=False,
         random_state=0,
     )
+    silent = np.isnan(values).all(axis=0)  # a source that said nothing; scikit-learn wants a value in every column
     with threadpool_limits(1):  # sums over threads differ in their last bits from run to run
-        model.fit(values, right, sample_weight=weights)
+        model.fit(np.where(silent, np.float32(0), values), right, sample_weight=weights)
     return _as_arrays([stage[0].nodes for stage in model._predictors], float(model._baseline_prediction.ravel()[0]))
 
 
