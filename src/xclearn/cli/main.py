@@ -17,6 +17,7 @@ import typer
 
 from xclearn._version import __version__
 from xclearn.cli.data import data_app
+from xclearn.cli.labels import labels_app
 from xclearn.cli.progress import say
 from xclearn.errors import XclearnError
 
@@ -27,6 +28,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(data_app, name="data")
+app.add_typer(labels_app, name="labels")
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder written by `xc train`.")]
 DataSource = Annotated[str, typer.Argument(metavar="DATA", help="A data folder, a data file, or a bundled set's name.")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -22,7 +22,9 @@ from xclearn.inference.blend import AnyServable
 from xclearn.inference.card import model_card
 from xclearn.inference.components import COMPONENTS
 from xclearn.inference.declared import Scope, check
+from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.tensors import StringTable, read_tensors, write_tensors
+from xclearn.inference.text_rows import TextRows
 from xclearn.inference.train_texts import TrainTexts
 from xclearn.text import Vectoriser, vectoriser_from_state
 from xclearn.writing import atomic_folder
@@ -40,6 +42,7 @@ class Model:
     labels: LabelSet
     about: dict[str, Any]
     train_texts: TrainTexts | None = None  # where the model was told to keep them
+    text_rows: Sequence[TextRows] = ()  # how each member makes a row of a new label's text; empty: it cannot
 
 
 def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> None:
@@ -51,6 +54,8 @@ def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> No
         if isinstance(model.labels.texts, list | tuple | StringTable):  # label features are only needed to train
             labels["texts"] = _freeze(list(model.labels.texts), "labels.texts", tensors)
         kept = {} if model.train_texts is None else {"train_texts": _freeze(model.train_texts, "train_texts", tensors)}
+        if model.text_rows:
+            kept["text_rows"] = _freeze(list(model.text_rows), "text_rows", tensors)
         write_tensors(temporary / TENSORS_FILE, tensors)
         card = model_card(model.about, model.servable.n_labels)
         (temporary / CARD_FILE).write_text(card, encoding="utf-8", errors="replace")  # a file name may not be Unicode
@@ -88,6 +93,7 @@ def model_of(content: dict[str, Any], path: Path, mapped: np.ndarray | None = No
         names = _thaw(content["labels"]["names"], tensors)
         texts = _thaw(content["labels"]["texts"], tensors) if "texts" in content["labels"] else None
         train_texts = _thaw(content["train_texts"], tensors) if "train_texts" in content else None
+        text_rows = _thaw(content.get("text_rows", []), tensors)
     except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise ModelError("the model description is incomplete", where=str(path / JSON_FILE), got=str(error)) from error
     if not isinstance(servable, AnyServable):
@@ -100,7 +106,20 @@ def model_of(content: dict[str, Any], path: Path, mapped: np.ndarray | None = No
         check(train_texts, Scope({"labels": servable.n_labels}))
     elif train_texts is not None:
         raise ModelError("the model description holds no texts where they are said to be", where=str(path / JSON_FILE))
-    return Model(servable, LabelSet(names, texts), content["about"], train_texts)
+    _check_text_rows(text_rows, servable, path, values=values)
+    return Model(servable, LabelSet(names, texts), content["about"], train_texts, text_rows)
+
+
+def _check_text_rows(found: Any, servable: AnyServable, path: Path, *, values: bool) -> None:
+    """Refuse what cannot make rows of the labels of the servable's members."""
+    members = servable.members if isinstance(servable, Ensemble) else [servable]
+    if not isinstance(found, list) or (found and len(found) != len(members)):
+        raise ModelError("what makes rows of texts does not fit the members", where=str(path / JSON_FILE))
+    for rows, member in zip(found, members, strict=False):
+        if not (isinstance(rows, TextRows) and isinstance(member, Servable)):
+            raise ModelError("what makes rows of texts does not fit the members", where=str(path / JSON_FILE))
+        dim = member.encoders[member.scorers[0].vector].dim
+        check(rows, Scope({"features": member.vectoriser.n_features, "dim": dim}, {}, values))
 
 
 def _freeze(value: Any, path: str, tensors: dict[str, np.ndarray]) -> Any:

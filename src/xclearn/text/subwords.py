@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.config import AUTO, Auto, Count, Range, Weight
-from xclearn.errors import ModelError
+from xclearn.errors import ConfigError, ModelError
 from xclearn.text.documents import TEXTS, Documents, check_texts, require
 from xclearn.text.settings import TextSettings, Words, training_texts
 from xclearn.text.tokenisers import LONGEST_WORD, WordTokeniser, words
@@ -48,14 +48,17 @@ class Subwords(TextSettings):
     shortest_part: Count = 3  # characters of a part at least; a word's two ends count as characters
     longest_part: Count = 4  # and at most
     table_size: Annotated[int, Range(16)] = 1 << 16  # features that parts are hashed into
-    part_weight: Weight = 0.7  # length of the parts' weights beside the words'
+    part_weight: Weight = 1.0  # length of the parts' weights beside the words'
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
         texts = training_texts(self, documents, label_texts)
+        if self.longest_part < self.shortest_part:
+            allowed = f"{self.shortest_part} or more, as shortest_part"
+            raise ConfigError("the longest parts are shorter than the shortest", got=self.longest_part, allowed=allowed)
         kept = Words(longest=self.longest, max_features=self.max_features, min_count=self.min_count)
         vocabulary = kept.learn(texts).to_state()["tokens"]
         assert isinstance(vocabulary, list)
-        parts = Parts(self.shortest_part, max(self.shortest_part, self.longest_part), self.table_size)
+        parts = Parts(self.shortest_part, self.longest_part, self.table_size)
         n_features = len(vocabulary) + self.table_size
         fresh = SubwordVectoriser(vocabulary, parts, np.ones(n_features), self.sublinear, float(self.part_weight))
         present = np.bincount(fresh.counts(texts).indices, minlength=n_features)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, final
 
@@ -24,7 +24,9 @@ from xclearn.data.topk import TopK
 from xclearn.errors import ModelError, NotFitted
 from xclearn.inference.blend import AnyServable, Blend
 from xclearn.inference.folder import Model, load_model, save_model
+from xclearn.inference.label_editing import NewLabel, with_labels, without_labels
 from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.text_rows import TextRows
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.text import TextSettings
@@ -64,6 +66,10 @@ class Algorithm(ABC):
     def _servable(self, data: Prepared) -> AnyServable:
         """What the trained stages serve."""
 
+    def _text_rows(self) -> list[TextRows]:
+        """How each member of what is served makes a row of a new label's text; none: it cannot."""
+        return []
+
     @final
     def fit(
         self,
@@ -92,7 +98,7 @@ class Algorithm(ABC):
             chosen._train(prepared, run)
             servable = chosen._finished(prepared, run)
         about = self._about(chosen, data, run, time.perf_counter() - started) | {"run": fingerprint}
-        self.model_ = Model(servable, data.labels, about)
+        self.model_ = Model(servable, data.labels, about, text_rows=chosen._text_rows())
         self.resolved_ = about["resolved"]
         return self
 
@@ -100,6 +106,19 @@ class Algorithm(ABC):
     def predict(self, documents: Documents, k: int = 5) -> TopK:
         """The k best labels of each document: ids, scores (n, k)."""
         return self.model.servable.predict(documents, k)
+
+    @final
+    def add_labels(self, labels: Sequence[Mapping[str, Any]]) -> Self:
+        """Let the model know more labels without training: records of `label`, `text` and perhaps `examples`."""
+        added = [NewLabel.of(record, f"labels[{i}]") for i, record in enumerate(labels)]
+        self.model_ = with_labels(self.model, added)
+        return self
+
+    @final
+    def remove_labels(self, names: Sequence[str]) -> Self:
+        """Let the model forget labels."""
+        self.model_ = without_labels(self.model, names)
+        return self
 
     @final
     def save(self, folder: str | Path, *, replace: bool = False) -> None:

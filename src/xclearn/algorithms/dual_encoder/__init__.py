@@ -27,6 +27,7 @@ from xclearn.algorithms.dual_encoder.tasks import Drawing, DualTask, HeldRows, H
 from xclearn.config import AUTO, Auto, Count, Number, Rate, Share, Weight
 from xclearn.inference.components import AllLabels, Classifier, Sigmoid
 from xclearn.inference.servable import Servable
+from xclearn.inference.text_rows import TextRows
 from xclearn.parts.rows import SparseRows
 from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm
@@ -36,6 +37,8 @@ from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
 from xclearn.training.token_table import start_from
 
+_EXAMPLES = 2.0  # of a new label, with which its row is as much theirs as its text's
+
 
 @final
 @dataclass(kw_only=True)
@@ -44,7 +47,7 @@ class DualEncoder(Algorithm):
 
     name: ClassVar[str] = "dual_encoder"
 
-    vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
+    vectoriser: Words | WordPiece | Subwords = field(default_factory=Subwords)  # how texts become tokens
     embedding_dim: Auto[Count] = AUTO  # length of document and label vectors
     word_vectors: str | None = None  # tokens start from a file, a transformer's folder or minilm; none: randomly
     batch_size: Auto[Count] = AUTO  # documents per step
@@ -117,9 +120,14 @@ class DualEncoder(Algorithm):
 
     def _servable(self, data: Prepared) -> Servable:
         encoder, _ = self.network_.served()
-        mix = frequency_mix(self.rows_, encoder, data, self.row_weight, self.stopping)
-        classifier = Classifier("document", *mix.folded(self.rows_))
+        self.mix_ = frequency_mix(self.rows_, encoder, data, self.row_weight, self.stopping)
+        classifier = Classifier("document", *self.mix_.folded(self.rows_))
         return Servable(data.vectoriser, {"document": encoder}, AllLabels(), [classifier], Sigmoid())
+
+    def _text_rows(self) -> list[TextRows]:
+        _, encoder = self.network_.served()
+        bias = float(self.mix_.biases[0])
+        return [TextRows(encoder, self.mix_.slope / self.temperature, bias, _EXAMPLES)]
 
     def _network(self, train: DualMaterial, data: Prepared, run: Run) -> DualNetwork:
         dim, sparse = self.embedding_dim, run.device.type == "cpu" and isinstance(train.documents, SparseRows)
