@@ -67,6 +67,8 @@ $(SANITIZED): $(NATIVE) .venv/setup.stamp
 	cp build/sanitize/_native.*.so $@
 
 # Hostile data files for every reader, under every compression: make fuzz-readers READER_SEEDS='0 100000'
+	install build/sanitize/_native.*.so $@
+# Hostile data files, from fixed seeds, for every reader under every compression: make fuzz-readers READER_SEEDS='0 100000'
 READER_SEEDS ?= 0 10000
 fuzz-readers: setup
 	$(BIN)/python -m tests.fuzz.readers --seeds $(READER_SEEDS) --record

@@ -179,7 +179,8 @@ def make_models(path: Path) -> None:
     """Train the sound folders, in a process without sanitizers, unless they are there."""
     if not path.exists():
         plain = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "XCLEARN_FUZZ_NATIVE")}
-        subprocess.run([sys.executable, "-m", "tests.fuzz.models", str(path)], env=plain, check=True)
+        command = [sys.executable, "-m", "tests.fuzz.models", str(path.resolve())]
+        subprocess.run(command, env=plain, cwd=Path(__file__).parents[2], check=True)
 
 
 def outcomes(models: Path, seeds: range) -> Iterator[tuple[int, str, Outcome]]:
