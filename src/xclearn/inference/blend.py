@@ -267,8 +267,9 @@ class Blend(Part):
         evidence = self.sources.evidence(documents, exclude)
         logits = self.stacker(evidence.values)
         best = best_pairs(evidence.rows, evidence.labels, logits, n_documents(documents), min(k, self.n_labels))
-        scores = np.where(best.ids < 0, -np.inf, self.calibration(best.scores))
-        return TopK(best.ids, scores.astype(np.float32))
+        scores = self.calibration(best.scores)
+        missing = (best.ids < 0) | np.isnan(scores)  # the latter of a stacker that nobody verified
+        return TopK(np.where(missing, -1, best.ids), np.where(missing, -np.inf, scores).astype(np.float32))
 
 
 AnyServable: TypeAlias = Servable | Ensemble | Blend  # what a model holds
