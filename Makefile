@@ -13,6 +13,7 @@ BASE ?= main
 .PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs pins
 .PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs pins smoke-offline
 .PHONY: setup demo test test-slow lint golden count bench bench-serve soak docs
+.PHONY: setup demo test test-slow lint golden count chaos determinism races fuzz fuzz-readers bench bench-serve docs
 
 setup: .venv/setup.stamp
 
@@ -100,6 +101,16 @@ chaos: setup
 
 determinism: setup  # 1, 2 and 8 threads with 1,500 labels, every algorithm; figures in benchmarks/results/determinism.csv
 	$(BIN)/python -m benchmarks.determinism
+
+# Predictions by threads and forks, of a native core built with ThreadSanitizer (gcc).
+RACES := build/races
+races: setup
+	cmake -S . -B $(RACES) -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS=-fsanitize=thread \
+		-Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) -DPython_EXECUTABLE=$(abspath $(BIN)/python)
+	cmake --build $(RACES)
+	rm -rf $(RACES)/made && mkdir $(RACES)/made && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.races train $(RACES)/made
+	LD_PRELOAD=$(call COMPILER_LIBRARY,libtsan.so) TSAN_OPTIONS=die_after_fork=0 OPENBLAS_NUM_THREADS=1 \
+		$(BIN)/python -m benchmarks.races ask $(RACES)/made $(RACES)/_native.*.so
 
 bench: setup
 	$(BIN)/python -m benchmarks.speed.kernels
