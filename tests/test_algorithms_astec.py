@@ -10,6 +10,7 @@ from planted import planted, relevant_first
 
 from xclearn import config, kernels, load
 from xclearn.algorithms.astec import Astec
+from xclearn.config import AUTO
 from xclearn.data import Dataset
 from xclearn.errors import ConfigError, MissingExtra
 from xclearn.inference import save_model
@@ -137,7 +138,7 @@ def test_labels_without_documents_and_documents_without_tokens_are_no_obstacle(d
 
 def test_the_fusion_weight_is_chosen_on_the_hold_out(data):
     fitted = made(stopping={"patience": 2, "hold_out": 0.2}).fit(data, device="cpu")
-    assert fitted.fusion_weight is None
+    assert fitted.fusion_weight is AUTO
     assert 0.1 <= fitted.resolved_["fusion_weight"] <= 1
     assert fitted.model.servable.fusion.weight == fitted.resolved_["fusion_weight"]
 

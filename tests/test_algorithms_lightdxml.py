@@ -155,7 +155,7 @@ def test_what_is_left_open_follows_the_device_and_the_labels(device, n_labels, s
 
 def test_the_mix_is_chosen_on_the_hold_out(data):
     fitted = made(stopping={"hold_out": 0.2}).fit(data, device="cpu")
-    assert fitted.fusion_weight is None
+    assert fitted.fusion_weight is AUTO
     assert fitted.model.servable.fusion.weight == fitted.resolved_["fusion_weight"]
 
 

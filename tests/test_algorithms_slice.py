@@ -6,6 +6,7 @@ from planted import planted, relevant_first
 
 from xclearn import config
 from xclearn.algorithms.slice import Slice
+from xclearn.config import AUTO
 from xclearn.errors import MissingExtra
 from xclearn.search import nearest
 
@@ -22,7 +23,7 @@ def test_dense_features_are_taken_as_they_are():
 def test_the_weight_of_the_similarity_is_chosen_on_the_hold_out():
     data = planted(n_labels=12)
     fitted = config.build(Slice, {"stopping": {"hold_out": 0.2}}).fit(data, device="cpu")
-    assert fitted.fusion_weight is None
+    assert fitted.fusion_weight is AUTO
     assert fitted.model.servable.fusion.weight == fitted.resolved_["fusion_weight"]
 
 

@@ -12,12 +12,11 @@ CPU beyond `exact_labels`, a step scores the batch's own labels and random other
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
-from xclearn.config import AUTO, Auto, Share
-from xclearn.parts.encoder_settings import AnyText, EncoderSettings, encoder_for
-from xclearn.text import Words
+from xclearn.config import Share
+from xclearn.parts.encoder_settings import encoder_for
 from xclearn.training.prepare import Size
 from xclearn.training.row_algorithm import RowAlgorithm
 
@@ -29,8 +28,6 @@ class OneVsAll(RowAlgorithm):
 
     name: ClassVar[str] = "one_vs_all"
 
-    vectoriser: AnyText = field(default_factory=Words)  # how texts become tokens
-    encoder: Auto[EncoderSettings] = AUTO  # auto: what fits the vectoriser
     dropout: Share = 0.3  # of the encoder, where that is left at auto
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:

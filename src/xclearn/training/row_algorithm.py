@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from xclearn.config import AUTO, Auto, Count, Number, Rate, Share
@@ -17,6 +17,7 @@ from xclearn.inference.servable import Servable
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.classifiers import row_width
 from xclearn.parts.encoder_settings import (
+    AnyText,
     EncoderSettings,
     encoder_dim,
     encoder_products,
@@ -27,6 +28,7 @@ from xclearn.parts.encoder_settings import (
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_training import Negatives, RowStep, RowTask, row_classifier, row_weights
 from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
+from xclearn.text import Words
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.plan import Plan, stage_cost
 from xclearn.training.prepare import Prepared, Size
@@ -40,7 +42,8 @@ from xclearn.training.stage import Stage, Stopping
 class RowAlgorithm(Algorithm):
     """An encoder and one linear classifier per label."""
 
-    encoder: Auto[EncoderSettings] = AUTO  # how tokens become a vector
+    vectoriser: AnyText = field(default_factory=Words)  # how texts become tokens
+    encoder: Auto[EncoderSettings] = AUTO  # auto: what fits the vectoriser
     embedding_dim: Auto[Count] = AUTO  # length of document and label vectors; a transformer has its own
     epochs: Auto[Count] = AUTO  # passes over train
     batch_size: Auto[Count] = AUTO  # documents per step
