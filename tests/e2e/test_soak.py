@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SHORT = ("--seconds=12", "--overload-seconds=3", "--capacity-seconds=2", "--beat=4", "--labels=5000", "--no-record")
+SHORT = ("--seconds=12", "--overload-seconds=3", "--capacity-seconds=2", "--beat=4", "--labels=50000", "--no-record")
 
 
 def test_no_answer_is_wrong_or_lost_under_load_and_abuse() -> None:

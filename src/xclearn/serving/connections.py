@@ -22,8 +22,9 @@ from uvicorn.server import ServerState
 
 from xclearn.errors import ConfigError, DataError, XclearnError
 from xclearn.serving.encoding import json_bytes
-from xclearn.serving.metrics import CONNECTIONS, ENDED, Metrics
+from xclearn.serving.metrics import CONNECTIONS, ENDED, SHED, Metrics
 from xclearn.serving.settings import Limits
+from xclearn.serving.turns import Busy
 
 SAFE = (b"x-content-type-options", b"nosniff")  # of every answer
 CLOSE = (b"connection", b"close")
@@ -32,8 +33,25 @@ _MANY = 32  # requests at hand, which is no reason to be late
 _LINGER = 2.0  # seconds that a closed connection may still send
 _LAST_REQUEST = 1.0  # seconds that a quiet connection is waited for when the server ends
 _OTHER_FILES = 48  # descriptors of a worker that are no connections: the model, the log, a reload
+_BACKLOG = 512  # connections
 _FEWEST = 16  # connections
 _BEAT = 0.02  # seconds between two looks at how late the event loop is
+
+
+def _written(status: http.HTTPStatus, content: object, *headers: tuple[bytes, bytes]) -> bytes:
+    """A whole answer, for where no request is read."""
+    body = json_bytes(content)
+    length = (b"content-length", str(len(body)).encode())
+    lines = [b"%b: %b" % one for one in ((b"content-type", b"application/json"), length, SAFE, CLOSE, *headers)]
+    return b"\r\n".join([f"HTTP/1.1 {status} {status.phrase}".encode(), *lines, b"", body])
+
+
+_ALIVE = _written(http.HTTPStatus.OK, {"status": "alive"})
+_NO_ROOM = _written(
+    http.HTTPStatus.SERVICE_UNAVAILABLE,
+    {"error": str(Busy("the server has no connection to spare"))},
+    (b"retry-after", b"1"),
+)
 
 
 @final
@@ -51,7 +69,7 @@ def room_for(most: int) -> Room:
     try:
         import resource
     except ImportError:  # not on Windows, which has no such limit
-        return Room(most, most, most)
+        return Room(most, most, _BACKLOG)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 3 * most + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -63,7 +81,7 @@ def room_for(most: int) -> Room:
         raise ConfigError("the process may open too few files", got=soft, allowed=allowed, todo="Raise ulimit -n.")
     most = min(most, free * 3 // 4)
     spare = min(most, (free - most) // 2)
-    return Room(most, spare, spare)
+    return Room(most, spare, min(spare, _BACKLOG))
 
 
 @final
@@ -75,34 +93,46 @@ class Crowd:
         self._late = 0.0  # seconds that the event loop was late: what is ready waits so long for its turn
         self._room, self._metrics = room, metrics
         self._all: set[Connection] = set()
+        self._refused: set[_Refusal] = set()
         self._quiet: dict[Connection, float] = {}  # those without a request, and since when; the first is the earliest
 
-    def admit(self, connection: Connection) -> bool:
-        """Take one more, in place of a quiet one where there are enough; a few too many are let in to be refused."""
-        self._make_room(self._room.most - 1)
-        if len(self._all) >= self._room.most + self._room.spare and not self._end_quiet(0.0):
-            self.count("crowded")
+    def protocol(self, **uvicorn: Any) -> asyncio.Protocol:
+        """For a new connection: to answer, or where there is no room to refuse, which is cheaper by far."""
+        return Connection(self, **uvicorn) if self._has_room() else _Refusal(self)
+
+    def _has_room(self) -> bool:
+        if self.behind():
             return False
-        self._all.add(connection)
-        self._quiet[connection] = time.monotonic()
-        self._metrics.set(CONNECTIONS, len(self._all))
-        return True
-
-    def _make_room(self, most: int) -> None:
-        while len(self._all) > most and self._end_quiet(_QUIET):
+        while len(self._all) >= self._room.most and self._end_quiet():
             pass
+        return len(self._all) < self._room.most
 
-    def _end_quiet(self, seconds: float) -> bool:
-        """End the connection that has been quiet longest, if it has been for so long."""
+    def _end_quiet(self) -> bool:
+        """End the connection that has been quiet longest, unless its request may just wait to be read."""
         longest = next(iter(self._quiet), None)
-        if longest is None or time.monotonic() - self._quiet[longest] < seconds:
+        if longest is None or time.monotonic() - self._quiet[longest] < _QUIET + 4 * self._late:
             return False
         self.leave(longest)
         longest.hang_up("crowded")
         return True
 
-    def leave(self, connection: Connection) -> None:
+    def enter(self, connection: Connection) -> None:
+        """It is open, and no request has come."""
+        self._all.add(connection)
+        self._quiet[connection] = time.monotonic()
+        self._metrics.set(CONNECTIONS, len(self._all))
+
+    def refuse(self, refusal: _Refusal) -> bool:
+        """Whether one more can be answered that there is no room."""
+        self._metrics.add(SHED, series='reason="connections"')
+        self._refused.add(refusal)
+        return len(self._refused) <= self._room.spare
+
+    def leave(self, connection: Connection | _Refusal) -> None:
         """It is closed."""
+        if isinstance(connection, _Refusal):
+            self._refused.discard(connection)
+            return
         self._all.discard(connection)
         self._quiet.pop(connection, None)
         self._metrics.set(CONNECTIONS, len(self._all))
@@ -113,11 +143,6 @@ class Crowd:
             self._quiet.pop(connection, None)
         elif connection in self._all:
             self._quiet.setdefault(connection, time.monotonic())
-
-    def full(self) -> bool:
-        """Whether there are more than there should be, and none of them is quiet."""
-        self._make_room(self._room.most)
-        return len(self._all) > self._room.most
 
     def behind(self) -> bool:
         """Whether requests wait for the event loop itself: it is late, and not because of something else."""
@@ -155,9 +180,8 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(_Lingering(transport, self.loop))  # type: ignore[arg-type]
-        if not self._crowd.admit(self):
-            transport.abort()
-        elif self._crowd.stopping():
+        self._crowd.enter(self)
+        if self._crowd.stopping():
             self.shutdown()
         else:
             self._wait()
@@ -241,13 +265,33 @@ class Connection(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()  # an answer is on its way: nothing can be said any more
             return
-        body = json_bytes({"error": str(error)})
-        length = (b"content-length", str(len(body)).encode())
-        headers = [(b"content-type", b"application/json"), length, SAFE, CLOSE]
-        reason = http.HTTPStatus(status).phrase.encode()
-        for event in (h11.Response(status_code=status, headers=headers, reason=reason), h11.Data(body)):
-            self.transport.write(self.conn.send(event) or b"")
+        self.transport.write(_written(http.HTTPStatus(status), {"error": str(error)}))
         self.transport.close()
+
+
+@final
+class _Refusal(asyncio.Protocol):
+    """Answers whatever is asked that there is no room; a probe, that the process is alive."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        self._crowd = crowd
+        self._transport: _Lingering | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        loop = asyncio.get_running_loop()
+        self._transport = _Lingering(transport, loop)
+        if self._crowd.refuse(self):
+            loop.call_later(_LINGER, self.data_received, b"")  # who sends nothing is told too
+        else:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(_ALIVE if data.startswith(b"GET /healthz ") else _NO_ROOM)
+            self._transport.close()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._crowd.leave(self)
 
 
 @final

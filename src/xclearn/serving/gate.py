@@ -143,9 +143,6 @@ class Guard:
             return refuse(401, error, {"WWW-Authenticate": "Bearer"})
         if scope["path"] == ALWAYS:
             return None
-        if self._crowd.full():
-            busy = Busy("the server has no connection to spare")
-            return _closing(shed("connections", busy, self._metrics))
         if self._crowd.behind():
             return shed("late", Busy("the server has more requests than it can answer"), self._metrics)
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import signal
 import socket
 import threading
@@ -18,7 +17,6 @@ import uvicorn
 from xclearn.inference.predictor import Predictor
 from xclearn.inference.sealed import Sealed
 from xclearn.serving.app import create_app
-from xclearn.serving.connections import Connection as HttpConnection
 from xclearn.serving.connections import Crowd, room_for
 from xclearn.serving.live import LOOK_EVERY, Folder, Live, refuse_reload
 from xclearn.serving.log import log_event, log_to_stdout
@@ -59,7 +57,7 @@ def _answer(settings: Settings, live: Live, listener: socket.socket, metrics: Me
     crowd = Crowd(settings.limits, room, metrics, told_to_stop.is_set)
     config = uvicorn.Config(
         create_app(live, metrics, settings, crowd),
-        http=functools.partial(HttpConnection, crowd),  # type: ignore[arg-type]
+        http=crowd.protocol,  # type: ignore[arg-type]
         timeout_keep_alive=settings.limits.idle_timeout,  # type: ignore[arg-type]
         timeout_graceful_shutdown=int(settings.limits.timeout) + 1,
         backlog=room.backlog,
