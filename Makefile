@@ -1,19 +1,12 @@
 # Every target sets up what it needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
-# setup · demo · test · test-slow · chaos · determinism · lint · bench · bench-serve · docs. Every target sets up what it
-# setup · demo · test · test-slow · lint · golden · count · bench · bench-serve · soak · docs. Every target sets up what it
-# needs; nothing is installed outside .venv, and the peers of bench-serve outside .bench.
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
 
 BASE ?= main
 
-.PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs
-.PHONY: setup demo test test-slow chaos determinism lint bench bench-serve docs
-.PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs pins
-.PHONY: setup demo test test-slow lint golden count chaos fuzz fuzz-readers bench bench-serve docs pins smoke-offline
-.PHONY: setup demo test test-slow lint golden count bench bench-serve soak docs
-.PHONY: setup demo test test-slow lint golden count chaos determinism races fuzz fuzz-readers bench bench-serve docs
+.PHONY: setup pins demo test fuzz fuzz-readers smoke-offline lint test-slow golden count chaos determinism \
+	races bench bench-serve soak docs
 
 setup: .venv/setup.stamp
 
