@@ -58,10 +58,8 @@ $(SANITIZED): $(NATIVE) .venv/setup.stamp
 	cmake --preset sanitize -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) \
 		-DPython_EXECUTABLE=$(abspath $(BIN)/python)
 	cmake --build --preset sanitize
-	cp build/sanitize/_native.*.so $@
-
-# Hostile data files for every reader, under every compression: make fuzz-readers READER_SEEDS='0 100000'
 	install build/sanitize/_native.*.so $@
+
 # Hostile data files, from fixed seeds, for every reader under every compression: make fuzz-readers READER_SEEDS='0 100000'
 READER_SEEDS ?= 0 10000
 fuzz-readers: setup
