@@ -22,7 +22,20 @@ import scipy.sparse as sp
 from xclearn import algorithms, config
 from xclearn.algorithms.blend.choice import usual_cut, usual_members
 from xclearn.algorithms.blend.sources import centroid_rows, heavy_rows, label_text_rows, memory_of
-from xclearn.algorithms.blend.stacking import HeldOut, Kind, Learnt, is_ahead, judged, learn, single, together, unlearnt
+from xclearn.algorithms.blend.stacking import (
+    KINDS,
+    HeldOut,
+    Kind,
+    Learnt,
+    dispensed,
+    is_ahead,
+    judged,
+    learn,
+    only,
+    single,
+    together,
+    unlearnt,
+)
 from xclearn.config import AUTO, Auto, Count, Rate
 from xclearn.data.dataset import Dataset, Split, kind_of
 from xclearn.data.splits import hold_outs
@@ -98,7 +111,9 @@ class Blend(Algorithm):
             sources = yield from self._sources(members, whole, None, run, "all")
             self.served_ = Served(sources, *unlearnt(len(sources.value_names)))
             return
-        learnt = self._learn(judgement, sources, run)
+        learnt, kept = self._learn(judgement, sources, run)
+        members = {name: members[name] for name in kept}
+        sources = replace(sources, members={name: sources.members[name] for name in kept})
         if self.refit:
             sources = yield from self._sources(members, whole, None, run, "all")
         self.served_ = Served(sources, learnt.stacker, learnt.calibration)
@@ -163,21 +178,28 @@ class Blend(Algorithm):
         counts = np.asarray(data.train.relevance.sum(axis=0), dtype=np.float32).ravel()
         return Sources(whole.vectoriser, members, texts, centroids, memory, counts, self.depth)
 
-    def _learn(self, held: HeldOut, sources: Sources, run: Run) -> Learnt:
-        """The better stacker, where it is ahead of the best member; else that member, calibrated."""
+    def _learn(self, held: HeldOut, sources: Sources, run: Run) -> tuple[Learnt, list[str]]:
+        """The best stacker and its members, where it is ahead of the best member; else that member, calibrated."""
         alone = {name: single(held, COLUMNS * place) for place, name in enumerate(sources.lists)}
-        kinds: list[Kind] = [self.stacker] if self.stacker is not AUTO else ["linear", "both"]
-        stacks = {kind: learn(held, kind) for kind in kinds}
-        worth = {f"{name} alone": one for name, one in alone.items()} | {
-            f"{kind} stack": stacks[kind] for kind in kinds
-        }
-        run.note(**{f"hold-out: {name}": round(100 * float(one.gains.mean()), 2) for name, one in worth.items()})
         best = max(sources.members, key=lambda name: float(alone[name].gains.mean()))
-        kind = max(kinds, key=lambda kind: float(stacks[kind].gains.mean()))
-        ahead = is_ahead(stacks[kind], alone[best])
-        chosen = stacks[kind] if ahead else alone[best]
-        run.note(stacker=kind if ahead else f"none: {best} alone", ece_5=round(100 * chosen.expected_error, 2))
-        return chosen
+        needed, linear, kept = dispensed(held, list(sources.members))
+        for name in sources.members.keys() - kept:
+            run.note(**{f"dropped {name}": "without it the others rank as well"})
+        stacks: dict[Kind, Learnt] = {"linear": linear}
+        wanted = None if self.stacker is AUTO else self.stacker
+        for kind in [wanted] if wanted else KINDS:
+            stacks[kind] = stacks.get(kind) or learn(needed, kind)
+        said = {f"{name} alone": one for name, one in alone.items()}
+        said |= {f"{kind} stack": one for kind, one in stacks.items()}
+        run.note(**{f"hold-out: {name}": round(100 * float(one.gains.mean()), 2) for name, one in said.items()})
+        kind = wanted or max(stacks, key=lambda kind: float(stacks[kind].gains.mean()))
+        chosen = stacks[kind]
+        if is_ahead(chosen, alone[best]):
+            run.note(stacker=kind, ece_5=round(100 * chosen.expected_error, 2))
+            return chosen, kept
+        chosen = single(only(held, list(sources.members), best), 0)
+        run.note(stacker=f"none: {best} alone", ece_5=round(100 * chosen.expected_error, 2))
+        return chosen, [best]
 
 
 def _epochs_of(cls: type[Algorithm]) -> list[str]:

@@ -16,11 +16,12 @@ import scipy.sparse as sp
 
 from xclearn.data.dataset import Split
 from xclearn.data.splits import resembling
-from xclearn.inference.blend import ROWS_AT_ONCE, AnyStacker, Evidence, Sources, blocks_of
+from xclearn.inference.blend import COLUMNS, ROWS_AT_ONCE, AnyStacker, Evidence, Sources, blocks_of
 from xclearn.inference.sparse import unit_rows
 from xclearn.inference.stackers import Isotonic, LinearStacker, MeanStacker, TreeStacker
 
 Kind = Literal["linear", "trees", "both"]
+KINDS: tuple[Kind, ...] = ("linear", "both")
 
 _MOST_PAIRS = 400_000  # that a stacker is learnt on; beyond, wrong pairs are drawn and weigh more
 _FEW_RIGHT = 200  # right pairs below which a logistic curve calibrates instead of an isotonic line
@@ -28,6 +29,7 @@ _DEPTHS = (1, 5, 10)  # what a ranking is judged by: precision at 1, nDCG at 5, 
 _POINTS = 41  # of a logistic curve
 _FURTHEST = 17.0  # logits beyond any that a member gives
 _LARGEST = float(np.finfo(np.float32).max)  # a threshold that only tells missing values apart is infinite
+_NAMED = -3  # the column that counts the lists which name a label
 _ERRORS = 2.0  # standard errors that a stack must be ahead
 _EMPTY = Evidence(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 0), np.float32))
 
@@ -68,11 +70,14 @@ class HeldOut:
         drawn = int((self.kept & ~self.right).sum())
         return np.where(self.right, 1.0, (~self.right).sum() / max(drawn, 1))
 
-    def without(self, columns: np.ndarray) -> HeldOut:
-        """The same, with these columns missing."""
+    def without(self, place: int) -> HeldOut:
+        """The same where the list at this place had never been: its columns go, and what it alone named."""
+        own = slice(COLUMNS * place, COLUMNS * (place + 1))
         values = self.values.copy()
-        values[:, columns] = np.nan
-        return replace(self, values=values)
+        values[:, _NAMED] -= values[:, own.stop - 1] > 0
+        kept = values[:, _NAMED] > 0
+        values = np.delete(values[kept], own, axis=1)
+        return replace(self, rows=self.rows[kept], labels=self.labels[kept], values=values, right=self.right[kept])
 
     def gains(self, logits: np.ndarray) -> np.ndarray:
         """What a ranking is worth for each document, 0 to 1: the mean of P@1, nDCG@5 and R@10.  # (n,)"""
@@ -178,6 +183,28 @@ def is_ahead(stack: Learnt, member: Learnt) -> bool:
     """Whether a stack ranks better than a member by more than two paired standard errors."""
     ahead = stack.gains - member.gains
     return bool(ahead.mean() > _ERRORS * ahead.std() / np.sqrt(len(ahead)))
+
+
+def dispensed(data: HeldOut, names: Sequence[str]) -> tuple[HeldOut, Learnt, list[str]]:
+    """What is left when members (the first lists) go one by one, as long as a linear stack ranks as well without."""
+    kept, whole = list(names), learn(data, "linear")
+    while len(kept) > 1:
+        others = [data.without(place) for place in range(len(kept))]
+        learnt = [learn(other, "linear") for other in others]
+        place = max(range(len(kept)), key=lambda place: float(learnt[place].gains.mean()))
+        if learnt[place].gains.mean() < whole.gains.mean():
+            break
+        data, whole = others[place], learnt[place]
+        del kept[place]
+    return data, whole, kept
+
+
+def only(data: HeldOut, names: Sequence[str], name: str) -> HeldOut:
+    """The same with this member (of those the first lists are of) and no other."""
+    for place in reversed(range(len(names))):
+        if names[place] != name:
+            data = data.without(place)
+    return data
 
 
 def _learn(data: HeldOut, fit: Callable[..., AnyStacker]) -> Learnt:

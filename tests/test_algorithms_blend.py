@@ -1,0 +1,194 @@
+"""What a blend learns: on planted evidence, whose right answer is known, and on sets where members differ."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from planted import planted, relevant_first
+
+from xclearn import algorithms
+from xclearn.algorithms.blend import Blend
+from xclearn.algorithms.blend.choice import usual_cut, usual_members
+from xclearn.algorithms.blend.sources import heavy_rows
+from xclearn.algorithms.blend.stacking import HeldOut, dispensed, is_ahead, judged, learn, only, single, together
+from xclearn.errors import ConfigError
+from xclearn.inference.blend import COLUMNS
+from xclearn.text import Words
+from xclearn.training.prepare import Size
+
+N, EACH = 600, 8
+
+
+def held_out(noise: tuple[float, ...], seed: int = 0, *, copies: bool = False) -> HeldOut:
+    """Documents with eight candidates of which the first is right; each list says so, with its noise."""
+    rng = np.random.default_rng(seed)
+    rows, labels = np.divmod(np.arange(N * EACH), EACH)
+    right = labels == 0
+    first = 2.0 * right + noise[0] * rng.normal(size=len(rows))
+    columns = []
+    for place, own in enumerate(noise):
+        score = first if copies else 2.0 * right + own * rng.normal(size=len(rows))
+        columns += [score, score - 1, np.full(len(rows), 0.5)]
+    columns += [np.full(len(rows), float(len(noise))), np.ones(len(rows)), np.ones(len(rows))]
+    values = np.column_stack(columns).astype(np.float32)
+    return HeldOut(rows, labels, values, right, np.ones(N, dtype=np.int64), np.arange(N), seed)
+
+
+@pytest.mark.parametrize("kind", ["linear", "both"])
+def test_a_stack_of_two_is_ahead_of_either(kind):
+    data = held_out((1.5, 1.5))
+    stack, alone = learn(data, kind), [single(data, 0), single(data, COLUMNS)]
+    print([round(float(one.gains.mean()), 3) for one in (stack, *alone)])
+    assert all(is_ahead(stack, one) for one in alone)
+    assert not any(is_ahead(one, stack) for one in alone)
+
+
+def test_noise_is_not_ahead_of_the_member_that_knows():
+    data = held_out((0.3, 50.0))
+    assert not is_ahead(learn(data, "linear"), single(data, 0))
+
+
+def test_a_member_that_adds_nothing_goes():
+    data = held_out((1.5, 1.5, 1.5), copies=True)  # three times the same
+    _, _, kept = dispensed(data, ["a", "b", "c"])
+    assert len(kept) == 1
+    data = held_out((1.5, 1.5))
+    _, learnt, kept = dispensed(data, ["a", "b"])
+    assert kept == ["a", "b"]
+    assert learnt.stacker.weights.shape == (data.values.shape[1],)
+
+
+def test_without_a_list_what_it_alone_named_goes_too():
+    data = held_out((1.0, 1.0))
+    values = data.values.copy()
+    values[1, :COLUMNS] = np.nan, np.nan, 0  # the pair 1 is named by the second list only
+    values[1, -3] = 1
+    data = dataclasses.replace(data, values=values)
+    left = only(data, ["a", "b"], "a")
+    assert len(left.rows) == len(data.rows) - 1
+    assert left.values.shape[1] == data.values.shape[1] - COLUMNS
+    assert (left.values[:, -3] == 1).all()
+    assert (left.labels[:2] == [0, 2]).all()
+
+
+def test_gains_by_hand():
+    """Right labels at places 1 and 3 of two: P@1 1, nDCG@5 (1 + 1/2) / (1 + 1/log2 3), R@10 1."""
+    rows, labels = np.zeros(3, dtype=np.int64), np.arange(3)
+    data = HeldOut(
+        rows, labels, np.zeros((3, 6), np.float32), np.array([True, False, True]), np.array([2]), rows[:1], 0
+    )
+    expected = (1 + 1.5 / (1 + 1 / np.log2(3)) + 1) / 3
+    assert data.gains(np.array([3.0, 2.0, 1.0])).tolist() == [pytest.approx(expected)]
+
+
+def test_the_expected_error_by_hand():
+    rows, labels = np.repeat(np.arange(4), 1), np.zeros(4, dtype=np.int64)
+    right = np.array([True, False, False, False])
+    data = HeldOut(rows, labels, np.zeros((4, 6), np.float32), right, np.ones(4, np.int64), rows, 0)
+    assert data.expected_error(np.zeros(4), np.full(4, 0.75)) == pytest.approx(0.5)
+
+
+def test_folds_stand_one_after_the_other():
+    folds = [held_out((1.0, 1.0), seed) for seed in range(2)]
+    whole = together(folds, 5)
+    assert len(whole.n_right) == 2 * N
+    assert whole.rows[N * EACH] == N
+    assert len(np.unique(whole.groups)) == 2 * N
+    assert (np.diff(whole.rows) >= 0).all()
+
+
+def test_documents_that_resemble_each_other_are_in_one_half():
+    data = dataclasses.replace(held_out((1.0, 1.0)), groups=np.arange(N) // 10)
+    halves = data.half.reshape(-1, 10)
+    assert (halves == halves[:, :1]).all()
+    assert 0.3 < data.half.mean() < 0.7
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Blend:
+    return Blend(members=("label_tree", "sparse_one_vs_all"), folds=2).fit(planted(), device="cpu")
+
+
+def test_the_card_says_what_was_found(fitted):
+    training = fitted.model.about["training"]
+    assert {"stacker", "ece_5", "hold-out: memory alone", "hold-out: linear stack"} <= training.keys()
+    assert relevant_first(planted(), fitted.predict(planted().test.documents).ids) > 0.9
+
+
+def test_labels_that_only_held_out_documents_have_teach_nothing(fitted):
+    sources = fitted.model.servable.sources
+    unseen = dataclasses.replace(sources, counts=np.where(np.arange(sources.n_labels) < 5, 0, sources.counts))
+    unseen = dataclasses.replace(unseen, counts=unseen.counts.astype(np.float32))
+    found = judged(unseen, planted().test)
+    assert found.labels.min() >= 5
+    relevance = planted().test.relevance[:, 5:]
+    assert found.n_right.tolist() == [n for n in np.diff(relevance.tocsr().indptr).tolist() if n]
+
+
+def test_the_dev_split_is_what_is_learnt_from():
+    data = planted()
+    with_dev = dataclasses.replace(data, dev=data.test)
+    steps = []
+    Blend(members=("label_tree",), refit=False).fit(with_dev, device="cpu", callback=steps.append)
+    assert [event["steps"] for event in steps if event.get("stage") == "hold-out"] == [1]
+
+
+def test_without_memory_the_model_carries_no_words_of_train():
+    model = Blend(members=("label_tree",), folds=2, memory=False).fit(planted(), device="cpu").model
+    assert model.servable.sources.memory is None
+    assert [name for name in model.servable.sources.value_names if "memory" in name] == []
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        (("no_such",), "unknown algorithm"),
+        (("blend",), "cannot be a member"),
+        (("label_tree nonsense=1",), "members.label_tree: unknown setting"),
+    ],
+)
+def test_members_that_cannot_be(members, said):
+    with pytest.raises(ConfigError, match=said):
+        Blend(members=members, folds=2).fit(planted(train=3), device="cpu")
+
+
+def test_few_documents_are_served_by_one_model():
+    data = planted(n_labels=3, train=3)
+    model = Blend().fit(data, device="cpu")
+    assert model.resolved_["members"] == ["sparse_one_vs_all"]
+    alone = algorithms.find("sparse_one_vs_all")().fit(data, device="cpu")
+    texts = data.test.documents
+    assert (model.predict(texts, 3).ids == alone.predict(texts, 3).ids).all()
+    np.testing.assert_allclose(model.predict(texts, 3).scores, alone.predict(texts, 3).scores, atol=0.05)  # another seed
+
+
+def size(n: int, n_labels: int, text: bool) -> Size:
+    return Size(n, n_labels, 20_000, 13 * n, 3 * n, 5 * n_labels if text else 0)
+
+
+def test_members_follow_from_data_and_time():
+    few, many = (usual_members(size(50_000, 50_000, True), "cpu", minutes, 2) for minutes in (0.5, 30))
+    assert few[0] == many[0] == "label_tree"
+    assert len(few) < len(many)
+    assert usual_members(size(10, 5, True), "cpu", 10, 2) == ("sparse_one_vs_all",)
+
+
+@pytest.mark.parametrize("n", [20, 500, 3_000, 9_999, 20_000, 100_000])
+def test_what_is_held_out(n):
+    folds, held = usual_cut(size(n, 100, False))
+    assert 1 <= folds <= 5
+    assert folds <= held <= min(n, 9_995)
+    assert held / folds <= n / 5
+
+
+def test_heavy_words_of_a_row():
+    rows = Words(min_count=1).learn(["a b", "a c", "a d"]).transform(["a b b b c", ""])
+    kept = heavy_rows(rows)
+    assert kept.getnnz(axis=1).tolist() == [3, 0]
+    assert np.asarray(kept.multiply(kept).sum(axis=1)).ravel().tolist() == [pytest.approx(1), 0]
+    wide = (
+        Words(min_count=1)
+        .learn([" ".join(f"w{i}" for i in range(100))])
+        .transform([" ".join(f"w{i}" for i in range(100))])
+    )
+    assert heavy_rows(wide).nnz == 64
