@@ -26,7 +26,7 @@ def held_out(noise: tuple[float, ...], seed: int = 0, *, copies: bool = False) -
     right = labels == 0
     first = 2.0 * right + noise[0] * rng.normal(size=len(rows))
     columns = []
-    for place, own in enumerate(noise):
+    for _place, own in enumerate(noise):
         score = first if copies else 2.0 * right + own * rng.normal(size=len(rows))
         columns += [score, score - 1, np.full(len(rows), 0.5)]
     columns += [np.full(len(rows), float(len(noise))), np.ones(len(rows)), np.ones(len(rows))]
@@ -159,7 +159,9 @@ def test_few_documents_are_served_by_one_model():
     alone = algorithms.find("sparse_one_vs_all")().fit(data, device="cpu")
     texts = data.test.documents
     assert (model.predict(texts, 3).ids == alone.predict(texts, 3).ids).all()
-    np.testing.assert_allclose(model.predict(texts, 3).scores, alone.predict(texts, 3).scores, atol=0.05)  # another seed
+    np.testing.assert_allclose(
+        model.predict(texts, 3).scores, alone.predict(texts, 3).scores, atol=0.05
+    )  # another seed
 
 
 def size(n: int, n_labels: int, text: bool) -> Size:

@@ -120,11 +120,16 @@ def predict(
     k: Annotated[int, typer.Option("-k", help="Labels per text.")] = 5,
     output: Annotated[str, typer.Option("--format", help="table, jsonl or tsv.")] = "table",
     device: PredictDevice = "cpu",
+    min_score: Annotated[float, typer.Option("--min-score", help="Only labels with at least this score.")] = 0.0,
+    target_precision: Annotated[
+        float | None,
+        typer.Option("--target-precision", help="Only labels from the score on from which so many (0 to 1) are right."),
+    ] = None,
 ) -> None:
     """Predict labels of texts."""
-    from xclearn.cli.predicting import predict_file
+    from xclearn.cli.predicting import Threshold, predict_file
 
-    predict_file(model, file, k, output, device)
+    predict_file(model, file, k, output, device, Threshold(min_score, target_precision))
 
 
 @app.command()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from xclearn.cli.progress import say
 from xclearn.errors import ConfigError
@@ -15,7 +16,31 @@ from xclearn.inference.predictor import Predictor, Suggestion
 _AT_ONCE = 1024
 
 
-def predict_file(model: Path, file: str, k: int, output: str, device: str) -> None:
+class Threshold(NamedTuple):
+    """Which scores are too low to be given."""
+
+    min_score: float = 0.0
+    target_precision: float | None = None
+
+    def of(self, predictor: Predictor) -> float:
+        """The least score; the precision is what it came to on held-out documents."""
+        if not 0 <= self.min_score <= 1:
+            raise ConfigError("a score is out of range", where="--min-score", got=self.min_score, allowed="0 to 1")
+        if self.target_precision is None:
+            return self.min_score
+        point = predictor.points.for_precision(self.target_precision)
+        say(f"scores from {point.threshold:g}: precision {point.precision:.3f}, {point.coverage:.1%} of held-out texts")
+        return max(self.min_score, point.threshold)
+
+
+def predict_file(
+    model: Path,
+    file: str,
+    k: int,
+    output: str,
+    device: str,
+    threshold: Threshold = Threshold(),  # noqa: B008
+) -> None:
     """Read texts from a file or stdin and print the k best labels of each."""
     from xclearn.data import read_documents
 
@@ -24,11 +49,12 @@ def predict_file(model: Path, file: str, k: int, output: str, device: str) -> No
     if k < 1:
         raise ConfigError("k must be at least 1", where="-k", got=k)
     predictor = Predictor.load(model, device=device)
+    least = threshold.of(predictor)
     typed = file == "-" and sys.stdin.isatty()
     if typed:
         say("Type a text and press Enter; Ctrl-D ends.")
     for texts in _blocks(read_documents(sys.stdin.buffer if file == "-" else file), 1 if typed else _AT_ONCE):
-        for text, found in zip(texts, predictor.suggest(texts, k), strict=True):
+        for text, found in zip(texts, predictor.suggest(texts, k, min_score=least), strict=True):
             sys.stdout.write(WRITERS[output](text, found))
         sys.stdout.flush()
 

@@ -21,6 +21,7 @@ from xclearn.data.topk import TopK
 from xclearn.errors import ModelError
 from xclearn.inference.components import component
 from xclearn.inference.declared import Inner, Part, Scope, Size, Tensor, check, check_types, ids, offsets
+from xclearn.inference.operating_points import OperatingPoints
 from xclearn.inference.servable import Ensemble, Servable, check_k
 from xclearn.inference.sparse import unit_rows
 from xclearn.inference.stackers import Isotonic, LinearStacker, MeanStacker, TreeStacker
@@ -225,6 +226,7 @@ class Blend(Part):
     sources: Sources
     stacker: AnyStacker
     calibration: Isotonic
+    points: OperatingPoints | None = None  # thresholds, where there were documents to learn them on
 
     @property
     def n_labels(self) -> int:
@@ -253,6 +255,8 @@ class Blend(Part):
         self.sources.check(values=values)
         check(self.stacker, Scope({"values": len(self.sources.value_names)}, {}, values))
         check(self.calibration, Scope({}, {}, values))
+        if self.points is not None:
+            check(self.points, Scope({}, {}, values))
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """As `Servable.predict`; labels that no source names are not predicted."""

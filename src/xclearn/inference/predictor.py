@@ -12,9 +12,12 @@ import numpy as np
 
 from xclearn.data.dataset import NO_PAIRS, Documents, LabelSet
 from xclearn.data.topk import TopK
+from xclearn.errors import ConfigError
+from xclearn.inference.blend import Blend
 from xclearn.inference.folder import Model, load_model
 from xclearn.inference.forms import Form, fastest
 from xclearn.inference.native import strings_at
+from xclearn.inference.operating_points import OperatingPoints
 
 
 class Suggestion(NamedTuple):
@@ -56,14 +59,26 @@ class Predictor:
         """On a CPU the native core where it knows every part of the model; else the servable, in NumPy."""
         return fastest(self.model.servable, self.device, self.n_threads)
 
+    @property
+    def points(self) -> OperatingPoints:
+        """What thresholds came to on held-out documents; refused by a model that has learnt none."""
+        servable = self.model.servable
+        found = servable.points if isinstance(servable, Blend) else None
+        if found is None:
+            todo = "Train it with the algorithm blend on more documents, or give a least score."
+            raise ConfigError("the model knows no thresholds", where="target precision", todo=todo)
+        return found
+
     def predict(self, documents: Documents, k: int = 5, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """The k best labels of each document: ids, scores (n, k); `exclude` holds (row, label) pairs to leave out."""
         return self._answers.predict(documents, k, exclude)
 
-    def suggest(self, texts: Sequence[str], k: int = 5, exclude: np.ndarray = NO_PAIRS) -> list[list[Suggestion]]:
-        """The same with label names: one list a text, best first."""
+    def suggest(
+        self, texts: Sequence[str], k: int = 5, exclude: np.ndarray = NO_PAIRS, min_score: float = 0.0
+    ) -> list[list[Suggestion]]:
+        """The same with label names: one list a text, best first; it may be empty where a least score is asked for."""
         ids, scores = self.predict(texts, k, exclude)
-        there = ids >= 0
+        there = (ids >= 0) & (scores >= min_score)
         labels = ids[there]
         says = self.labels.texts
         label_texts = strings_at(says, labels) if isinstance(says, Sequence) else repeat(None)

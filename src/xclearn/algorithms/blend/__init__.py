@@ -12,6 +12,7 @@ standard errors; a member without which it ranks as well is dropped.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, final
@@ -39,8 +40,10 @@ from xclearn.algorithms.blend.stacking import (
 from xclearn.config import AUTO, Auto, Count, Rate
 from xclearn.data.dataset import Dataset, Split, kind_of
 from xclearn.data.splits import hold_outs
+from xclearn.errors import ConfigError
 from xclearn.inference.blend import COLUMNS, Sources
 from xclearn.inference.blend import Blend as Served
+from xclearn.inference.operating_points import OperatingPoints
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.text import WordPiece, Words
 from xclearn.training.algorithm import Algorithm
@@ -116,7 +119,8 @@ class Blend(Algorithm):
         sources = replace(sources, members={name: sources.members[name] for name in kept})
         if self.refit:
             sources = yield from self._sources(members, whole, None, run, "all")
-        self.served_ = Served(sources, learnt.stacker, learnt.calibration)
+        self.served_ = Served(sources, learnt.stacker, learnt.calibration, learnt.points)
+        note_points(learnt.points, run)
 
     def _servable(self, data: Prepared) -> Served:  # noqa: ARG002
         return self.served_
@@ -200,6 +204,17 @@ class Blend(Algorithm):
         chosen = single(only(held, list(sources.members), best), 0)
         run.note(stacker=f"none: {best} alone", ece_5=round(100 * chosen.expected_error, 2))
         return chosen, [best]
+
+
+def note_points(points: OperatingPoints | None, run: Run) -> None:
+    """For the model card: where F1 is best, and what a precision of 0.9 costs."""
+    if points is None:
+        return
+    best = points.best_f1
+    run.note(best_f1=f"from a score of {best.threshold:g}: precision {best.precision:.3f}, recall {best.recall:.3f}")
+    with contextlib.suppress(ConfigError):  # a weak model never is as precise
+        safe = points.for_precision(0.9)
+        run.note(precision_90=f"from a score of {safe.threshold:g}: {safe.coverage:.1%} of texts get a label")
 
 
 def _epochs_of(cls: type[Algorithm]) -> list[str]:

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from xclearn.data.dataset import Split
 from xclearn.data.splits import resembling
 from xclearn.inference.blend import COLUMNS, ROWS_AT_ONCE, AnyStacker, Evidence, Sources, blocks_of
+from xclearn.inference.operating_points import OperatingPoints
 from xclearn.inference.sparse import unit_rows
 from xclearn.inference.stackers import Isotonic, LinearStacker, MeanStacker, TreeStacker
 
@@ -154,6 +155,7 @@ class Learnt(NamedTuple):
     calibration: Isotonic
     gains: np.ndarray  # (n,)
     expected_error: float
+    points: OperatingPoints | None
 
 
 def learn(data: HeldOut, kind: Kind) -> Learnt:
@@ -218,7 +220,8 @@ def _learn(data: HeldOut, fit: Callable[..., AnyStacker]) -> Learnt:
         probabilities[asked] = _calibration(logits[~asked], data.right[~asked])(logits[asked])
     whole = fit(*_material(data, np.ones(len(data.rows), dtype=bool)))
     calibration = _calibration(logits, data.right)
-    return Learnt(whole, calibration, data.gains(logits), data.expected_error(logits, probabilities))
+    points = OperatingPoints.of(data.rows, probabilities, data.right, data.n_right)
+    return Learnt(whole, calibration, data.gains(logits), data.expected_error(logits, probabilities), points)
 
 
 def _material(data: HeldOut, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
