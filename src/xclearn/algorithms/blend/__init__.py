@@ -190,14 +190,13 @@ class Blend(Algorithm):
         for name in sources.members.keys() - kept:
             run.note(**{f"dropped {name}": "without it the others rank as well"})
         stacks: dict[Kind, Learnt] = {"linear": linear}
-        for kind in KINDS if self.stacker is AUTO else [self.stacker]:
+        wanted = None if self.stacker is AUTO else self.stacker
+        for kind in [wanted] if wanted else KINDS:
             stacks[kind] = stacks.get(kind) or learn(needed, kind)
         said = {f"{name} alone": one for name, one in alone.items()}
         said |= {f"{kind} stack": one for kind, one in stacks.items()}
         run.note(**{f"hold-out: {name}": round(100 * float(one.gains.mean()), 2) for name, one in said.items()})
-        kind = self.stacker
-        if kind is AUTO:
-            kind = max(stacks, key=lambda name: float(stacks[name].gains.mean()))
+        kind = wanted or max(stacks, key=lambda kind: float(stacks[kind].gains.mean()))
         chosen = stacks[kind]
         if is_ahead(chosen, alone[best]):
             run.note(stacker=kind, ece_5=round(100 * chosen.expected_error, 2))
