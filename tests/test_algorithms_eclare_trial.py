@@ -11,7 +11,7 @@ from planted import planted
 from xclearn.algorithms.eclare.trial import GROUP, HELD_OUT, best_choice, parted, score_with_game
 from xclearn.inference.graph import Graph
 from xclearn.parts.rows import SparseRows, feature_rows
-from xclearn.parts.text_network import OutputTexts, TextNetwork
+from xclearn.parts.text_network import Blocks, OutputTexts, TextNetwork
 from xclearn.parts.text_training import TextTask
 from xclearn.text import Words
 from xclearn.training.checkpoint import Checkpoint
@@ -63,7 +63,7 @@ def test_a_graph_that_leads_to_the_right_labels_scores_and_one_that_leads_away_d
     shifted = sp.csr_matrix(np.roll(data.label_features.toarray(), -1, axis=0))
     texts = OutputTexts(SparseRows.of(shifted, CPU))
     network = TextNetwork(
-        torch.eye(data.features.shape[1]), [texts], dropout=0.0, spectral=False, use_text=True, refinement=None,
+        torch.eye(data.features.shape[1]), [texts], Blocks(0.0, False), use_text=True, refinement=None,
         sparse=False,
     ).eval()  # fmt: skip
     task = TextTask(network, feature_rows(data.features, CPU), SparseRows.of(data.relevance, CPU), 0.0, torch.float32)

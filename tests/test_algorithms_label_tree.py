@@ -10,6 +10,7 @@ from planted import planted, relevant_first
 from xclearn import config
 from xclearn.algorithms.label_tree import LabelTree
 from xclearn.algorithms.sparse_one_vs_all import SparseOneVsAll
+from xclearn.config import AUTO
 from xclearn.data import Dataset, LabelSet, Split
 from xclearn.errors import ConfigError, DataError
 from xclearn.training.stage import Stopping
@@ -95,7 +96,7 @@ def told_by_text_only() -> Dataset:
 def test_a_hold_out_chooses_the_weight(algorithm):
     data = told_by_text_only()
     chosen = fitted(algorithm, data, stopping=Stopping(metric="P@1", hold_out=0.2))
-    assert chosen.label_text_weight is None  # fit changes no setting
+    assert chosen.label_text_weight is AUTO  # fit changes no setting
     assert chosen.resolved_["label_text_weight"] > 0
     given = fitted(algorithm, data, stopping=Stopping(metric="P@1", hold_out=0.2), label_text_weight=0.0)
     assert given.resolved_ == {}

@@ -10,7 +10,7 @@ from handmade import expect_fits
 from tiny_transformer import DIM, write_transformer
 
 from xclearn.errors import ConfigError, ModelError
-from xclearn.parts.sequence_encoders import ConvolutionEncoder, TransformerEncoder, load_transformer
+from xclearn.parts.sequence_encoders import ConvolutionEncoder, FilterSizes, TransformerEncoder, load_transformer
 from xclearn.text import Pretrained
 
 V, E, WIDTHS, FILTERS, POOLS, OUT = 12, 3, (2, 4), 5, 2, 6
@@ -18,17 +18,7 @@ V, E, WIDTHS, FILTERS, POOLS, OUT = 12, 3, (2, 4), 5, 2, 6
 
 def convolution(*, dropout: float = 0.0, sparse: bool = False) -> ConvolutionEncoder:
     generator = torch.Generator().manual_seed(0)
-    made = ConvolutionEncoder(
-        V,
-        OUT,
-        token_dim=E,
-        widths=WIDTHS,
-        n_filters=FILTERS,
-        n_pools=POOLS,
-        dropout=dropout,
-        generator=generator,
-        sparse=sparse,
-    )
+    made = ConvolutionEncoder(V, OUT, FilterSizes(E, WIDTHS, FILTERS, POOLS), dropout, generator, sparse=sparse)
     with torch.no_grad():
         for layer in (*made.filters, made.bottleneck):
             layer.bias.normal_(generator=generator)

@@ -9,10 +9,11 @@ import torch
 
 from xclearn.algorithms.eclare.over_graph import texts_over_graph
 from xclearn.parts.rows import SparseRows
-from xclearn.parts.text_network import EmbeddingBlock, OutputTexts, TextNetwork, first_refinement
+from xclearn.parts.text_network import Blocks, EmbeddingBlock, OutputTexts, TextNetwork, first_refinement
 
 V, D, OUTPUTS = 30, 6, 20
 CPU = torch.device("cpu")
+BLOCKS = {"dropout": 0.0, "spectral": True, "after_convolution": "block"}
 
 
 def texts(seed: int = 0) -> sp.csr_matrix:
@@ -21,9 +22,10 @@ def texts(seed: int = 0) -> sp.csr_matrix:
 
 def network(over_graph: Sequence[OutputTexts] = (), **options) -> TextNetwork:
     table = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
-    defaults = {"dropout": 0.0, "spectral": True, "use_text": True, "refinement": None, "sparse": False}
+    blocks = Blocks(*(options.pop(name, usual) for name, usual in BLOCKS.items()))
+    defaults = {"use_text": True, "refinement": None, "sparse": False}
     own = OutputTexts(SparseRows.of(texts(), CPU))
-    return TextNetwork(table, [own, *over_graph], **(defaults | options)).eval()
+    return TextNetwork(table, [own, *over_graph], blocks, **(defaults | options)).eval()
 
 
 def test_a_new_block_halves_its_input_and_adds_half_of_its_positive_part():
@@ -81,7 +83,7 @@ def test_labels_that_never_meet_learn_from_each_other_through_a_shared_token():
     shared[0, [0, 1]], shared[1, [0, 2]], shared[2, [3, 4]] = 1, 1, 1
     table = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
     rows = OutputTexts(SparseRows.of(sp.csr_matrix(shared), CPU))
-    made = TextNetwork(table, [rows], dropout=0.0, spectral=True, use_text=True, refinement=None, sparse=False)
+    made = TextNetwork(table, [rows], Blocks(0.0, True), use_text=True, refinement=None, sparse=False)
     before = made.classifiers()[0].detach()
     made.classifiers(torch.tensor([0]))[0].sum().backward()
     with torch.no_grad():
@@ -102,7 +104,7 @@ def convolved(order: int = 1) -> list[OutputTexts]:
 @pytest.mark.parametrize("kind", ["block", "gcn", "light"])
 def test_a_convolved_text_is_one_more_part(kind):
     refinement = torch.randn(OUTPUTS, D, generator=torch.Generator().manual_seed(1))
-    made = network(refinement=refinement, spectral=False, over_graph=convolved(), after=kind, combine="sum")
+    made = network(refinement=refinement, spectral=False, over_graph=convolved(), after_convolution=kind, combine="sum")
     own, over = (torch.from_numpy(texts(seed).toarray()) @ made.table for seed in (0, 7))
     after = {"block": 0.5 * over.relu() + 0.5 * over, "light": over, "gcn": made.graph_blocks[0](over)}[kind]
     expected = ((0.5 * own.relu() + 0.5 * own) + after + refinement) / 3
@@ -127,7 +129,7 @@ def test_labels_without_a_shared_token_learn_from_each_other_over_the_graph():
     table = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
     rows, near = (OutputTexts(SparseRows.of(sp.csr_matrix(each), CPU)) for each in (own, over))
     made = TextNetwork(
-        table, [rows, near], dropout=0.0, spectral=True, use_text=True, refinement=None, sparse=False,
+        table, [rows, near], Blocks(0.0, True), use_text=True, refinement=None, sparse=False,
         combine="sum",
     ).eval()  # fmt: skip
     before = made.classifiers()[0].detach()

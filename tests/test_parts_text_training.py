@@ -20,7 +20,7 @@ from xclearn.parts.label_clusters import (
     membership,
 )
 from xclearn.parts.rows import SparseRows
-from xclearn.parts.text_network import OutputTexts, TextNetwork
+from xclearn.parts.text_network import Blocks, OutputTexts, TextNetwork
 from xclearn.parts.text_training import (
     ClusterOutputs,
     ClusterShortlister,
@@ -41,7 +41,7 @@ RELEVANCE.sort_indices()
 def task() -> TextTask:
     table = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
     texts = OutputTexts(SparseRows.of(LABEL_TEXTS, CPU))
-    network = TextNetwork(table, [texts], dropout=0.0, spectral=False, use_text=True, refinement=None, sparse=False)
+    network = TextNetwork(table, [texts], Blocks(0.0, False), use_text=True, refinement=None, sparse=False)
     documents, positives = SparseRows.of(DOCUMENTS, CPU), SparseRows.of(RELEVANCE, CPU)
     return TextTask(network.eval(), documents, positives, PRIOR, torch.float32)
 
@@ -88,7 +88,7 @@ def cluster_task(task: TextTask) -> tuple[np.ndarray, ClusterOutputs, TextTask]:
     clusters = make_clusters(cluster_of_label, RELEVANCE, LABEL_TEXTS, CPU)
     assert (clusters.members.toarray() == (np.arange(len(clusters.labels))[:, None] == cluster_of_label)).all()
     network = TextNetwork(
-        task.network.table.detach(), [clusters.texts], dropout=0.0, spectral=False, use_text=True, refinement=None,
+        task.network.table.detach(), [clusters.texts], Blocks(0.0, False), use_text=True, refinement=None,
         sparse=False,
     ).eval()  # fmt: skip
     return cluster_of_label, clusters, TextTask(network, task.documents, clusters.positives, PRIOR, torch.float32)

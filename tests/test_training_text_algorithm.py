@@ -11,7 +11,7 @@ from planted import planted
 from xclearn.algorithms.decaf import Decaf
 from xclearn.algorithms.eclare.over_graph import cost_over_graph
 from xclearn.parts.rows import SparseRows
-from xclearn.parts.text_network import OutputTexts, TextNetwork
+from xclearn.parts.text_network import Blocks, OutputTexts, TextNetwork
 from xclearn.text import Words
 from xclearn.training.prepare import Size, prepare
 from xclearn.training.scoring import task_score
@@ -30,7 +30,7 @@ def algorithm(ranker: str = "exact", **settings: object) -> Decaf:
 
 def network(material: Material) -> TextNetwork:
     texts, table = OutputTexts(SparseRows.of(material.features, CPU)), torch.ones(material.features.shape[1], 4)
-    return TextNetwork(table, [texts], dropout=0.0, spectral=False, use_text=True, refinement=None, sparse=False)
+    return TextNetwork(table, [texts], Blocks(0.0, False), use_text=True, refinement=None, sparse=False)
 
 
 def test_labels_that_are_only_names_say_nothing():

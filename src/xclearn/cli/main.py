@@ -32,7 +32,7 @@ app.add_typer(labels_app, name="labels")
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder written by `xc train`.")]
 DataSource = Annotated[str, typer.Argument(metavar="DATA", help="A data folder, a data file, or a bundled set's name.")]
-Settings = Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="One setting; repeat for more.")]
+Assignments = Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="One setting; repeat for more.")]
 PredictDevice = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto: a GPU that the model can run on.")]
 DEMO_OUT = Path("demo-model")  # a demo may replace this folder's model
 
@@ -93,7 +93,7 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Folder to write the model to.")] = Path(
         "model"
     ),
-    settings: Settings = [],  # noqa: B006 (typer copies it)
+    settings: Assignments = [],  # noqa: B006 (typer copies it)
     config: Annotated[Path | None, typer.Option("--config", help="TOML: algorithm, data, a table settings.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same model on a CPU.")] = 0,
@@ -260,7 +260,7 @@ def algorithms(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Folder to write the model to.")] = DEMO_OUT,
-    settings: Settings = [],  # noqa: B006 (typer copies it)
+    settings: Assignments = [],  # noqa: B006 (typer copies it)
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Train on the bundled set of 103,849 labels, measure, and show ten predictions."""

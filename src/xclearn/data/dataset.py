@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import eq
-from typing import TypeAlias, final, overload
+from typing import final, overload
 
 import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import DataError
-
-Documents: TypeAlias = Sequence[str] | sp.csr_matrix | np.ndarray
+from xclearn.text.documents import Documents
 
 NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 NO_PAIRS.setflags(write=False)

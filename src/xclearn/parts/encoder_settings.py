@@ -19,7 +19,7 @@ from xclearn.errors import ConfigError, DataError
 from xclearn.inference.tensors import read_tensors
 from xclearn.parts.cost import Weights
 from xclearn.parts.encoders import BagEncoder, DocumentEncoder
-from xclearn.parts.sequence_encoders import ConvolutionEncoder, TransformerEncoder, load_transformer
+from xclearn.parts.sequence_encoders import ConvolutionEncoder, FilterSizes, TransformerEncoder, load_transformer
 from xclearn.parts.transfer import TransferBlock, TransferEncoder
 from xclearn.text import (
     Pretrained,
@@ -119,17 +119,8 @@ def make_encoder(
     if isinstance(settings, ConvolutionSettings):
         if not settings.widths:
             raise ConfigError("a convolution needs filters", where="encoder.widths", got=[], todo="Give a width.")
-        return ConvolutionEncoder(
-            n_features,
-            dim,
-            token_dim=settings.token_dim,
-            widths=settings.widths,
-            n_filters=settings.n_filters,
-            n_pools=settings.n_pools,
-            dropout=settings.dropout,
-            generator=generator,
-            sparse=sparse,
-        )
+        sizes = FilterSizes(settings.token_dim, settings.widths, settings.n_filters, settings.n_pools)
+        return ConvolutionEncoder(n_features, dim, sizes, settings.dropout, generator, sparse=sparse)
     assert isinstance(text, Pretrained)
     model = load_transformer(text)
     _require_room(model, text, n_features)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, final
+from typing import Any, Literal, NamedTuple, final
 
 import torch
 from torch import nn
@@ -19,6 +19,15 @@ from xclearn.inference import sequences
 from xclearn.parts.encoders import DocumentEncoder, random_table, start_uniformly
 from xclearn.parts.rows import FeatureBatch
 from xclearn.text import Pretrained
+
+
+class FilterSizes(NamedTuple):
+    """Of a convolution over token vectors."""
+
+    token_dim: int
+    widths: Sequence[int]  # tokens that a filter sees
+    n_filters: int  # of each width
+    n_pools: int  # parts of the text in which each filter's largest value is kept
 
 
 @final
@@ -32,22 +41,22 @@ class ConvolutionEncoder(DocumentEncoder):
         self,
         n_features: int,
         dim: int,
-        *,
-        token_dim: int,
-        widths: Sequence[int],
-        n_filters: int,
-        n_pools: int,
+        sizes: FilterSizes,
         dropout: float,
         generator: torch.Generator,
+        *,
         sparse: bool,
     ) -> None:
         super().__init__()
-        self.token_embeddings = random_table(n_features, token_dim, generator)
-        self.filters = nn.ModuleList(nn.Conv1d(token_dim, n_filters, width) for width in widths)
-        self.bottleneck = nn.Linear(len(widths) * n_filters * n_pools, dim)
+        self.token_embeddings = random_table(n_features, sizes.token_dim, generator)
+        self.filters = nn.ModuleList(nn.Conv1d(sizes.token_dim, sizes.n_filters, width) for width in sizes.widths)
+        self.bottleneck = nn.Linear(len(sizes.widths) * sizes.n_filters * sizes.n_pools, dim)
         start_uniformly(self, generator)
-        self.dim, self.n_pools, self.dropout, self.sparse = dim, n_pools, dropout, sparse
-        self._widest = max(widths)
+        self.dim = dim
+        self.n_pools = sizes.n_pools
+        self.dropout = dropout
+        self.sparse = sparse
+        self._widest = max(sizes.widths)
 
     def forward(self, features: FeatureBatch) -> torch.Tensor:
         """Token ids (n, T) → (n, D)."""

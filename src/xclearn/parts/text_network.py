@@ -13,6 +13,7 @@ DECAF's combination is σ(α) ⊙ text + σ(β) ⊙ r, ECLARE's an attention. Kn
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal, final
 
@@ -101,10 +102,22 @@ def _gate_starts(n_convolved: int, *, use_text: bool, refined: bool) -> list[flo
     return [*own, *[0.0] * (n_convolved + refined)]
 
 
-def _after_convolution(kind: AfterConvolution, dim: int, dropout: float, *, spectral: bool) -> nn.Module:
-    if kind == "block":
-        return EmbeddingBlock(dim, dropout, spectral=spectral)
-    return nn.Sequential(nn.Linear(dim, dim), nn.ReLU()) if kind == "gcn" else nn.Identity()
+@final
+@dataclass(frozen=True)
+class Blocks:
+    """How all blocks of a network are made."""
+
+    dropout: float  # after each ReLU
+    spectral: bool  # matrices of spectral norm one
+    after_convolution: AfterConvolution = "block"
+
+    def make(self, dim: int) -> EmbeddingBlock:
+        return EmbeddingBlock(dim, self.dropout, spectral=self.spectral)
+
+    def make_after_convolution(self, dim: int) -> nn.Module:
+        if self.after_convolution == "block":
+            return self.make(dim)
+        return nn.Sequential(nn.Linear(dim, dim), nn.ReLU()) if self.after_convolution == "gcn" else nn.Identity()
 
 
 @final
@@ -115,31 +128,30 @@ class TextNetwork(nn.Module):
         self,
         table: torch.Tensor,  # (V, D)
         texts: Sequence[OutputTexts],  # of the outputs, then convolved once, twice, …
+        blocks: Blocks,
         *,
-        dropout: float,
-        spectral: bool,
         use_text: bool,
         refinement: torch.Tensor | None,  # (S, D)
         sparse: bool,
-        after: AfterConvolution = "block",
         combine: Combine = "gates",
     ) -> None:
         super().__init__()
         dim = table.shape[1]
         own, *convolved = texts
         self.table = nn.Parameter(table.clone())
-        self.document_block = EmbeddingBlock(dim, dropout, spectral=spectral)
-        self.text_block = EmbeddingBlock(dim, dropout, spectral=spectral)
-        self.graph_blocks = nn.ModuleList(
-            [_after_convolution(after, dim, dropout, spectral=spectral) for _ in convolved]
-        )
+        self.document_block = blocks.make(dim)
+        self.text_block = blocks.make(dim)
+        self.graph_blocks = nn.ModuleList([blocks.make_after_convolution(dim) for _ in convolved])
         self.bias = nn.Parameter(torch.zeros(len(own), 1))
         self.refinement = None if refinement is None else nn.Parameter(refinement.clone())  # (S, D)
         starts = _gate_starts(len(convolved), use_text=use_text, refined=refinement is not None)
         assert starts, "a classifier needs its text or a refinement"
-        self.combination = make_combination(combine, dim, starts, dropout)
-        self.texts, self.convolved, self.dropout = own, convolved, dropout
-        self.use_text, self.sparse = use_text, sparse
+        self.combination = make_combination(combine, dim, starts, blocks.dropout)
+        self.texts = own
+        self.convolved = convolved
+        self.dropout = blocks.dropout
+        self.use_text = use_text
+        self.sparse = sparse
 
     def encode(self, features: FeatureBatch) -> torch.Tensor:
         """Documents → (n, D)."""

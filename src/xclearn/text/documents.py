@@ -13,7 +13,8 @@ import scipy.sparse as sp
 
 from xclearn.errors import DataError
 
-Documents: TypeAlias = Sequence[str] | sp.csr_matrix | np.ndarray
+Features: TypeAlias = sp.csr_matrix | np.ndarray  # (n, V)
+Documents: TypeAlias = Sequence[str] | Features
 
 TEXTS, SPARSE, DENSE = "texts", "sparse features", "dense features"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, final
+from typing import final
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,11 +17,10 @@ from xclearn.data.dataset import Dataset, Documents, Split, kind_of
 from xclearn.data.splits import hold_out
 from xclearn.errors import ConfigError, DataError
 from xclearn.text import PretrainedVectoriser, SequenceVectoriser, TextSettings, Vectoriser, vectoriser_for
+from xclearn.text.documents import Features
 from xclearn.text.pretrained import MINILM, encoder_folder
 from xclearn.text.word_vectors import WordVectors, read_word_vectors
 from xclearn.training.stage import Stopping
-
-Features: TypeAlias = sp.csr_matrix | np.ndarray
 
 
 @final

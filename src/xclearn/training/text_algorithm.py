@@ -23,7 +23,7 @@ from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.losses import SCORES_AT_ONCE
 from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
-from xclearn.parts.text_network import AfterConvolution, OutputTexts, TextNetwork, first_refinement
+from xclearn.parts.text_network import Blocks, OutputTexts, TextNetwork, first_refinement
 from xclearn.parts.text_training import WIDEST_BEAM, ListedLabels, TextTask
 from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm
@@ -168,10 +168,9 @@ class TextAlgorithm(Algorithm):
         texts: Sequence[OutputTexts],  # of the outputs, then over their graph
         before: TextNetwork | None,
         run: Run,
+        blocks: Blocks,
         *,
-        dropout: float,
         start: Literal["graph", "text", "random", "none"],  # where refinements start
-        after_convolution: AfterConvolution = "block",
         combine: Combine = "gates",
     ) -> TextNetwork:
         """Classifiers (S, D) of texts and, after Module I, refinements; takes the blocks of the network before."""
@@ -185,12 +184,10 @@ class TextAlgorithm(Algorithm):
             network = TextNetwork(
                 table.detach(),
                 texts,
-                dropout=dropout,
-                spectral=self.spectral,
+                blocks,
                 use_text=self.label_text or not (convolved or refinement is not None),
                 refinement=refinement,
                 sparse=self._samples(run.device.type) and self._sparse_features,
-                after=after_convolution,
                 combine=combine if convolved else "gates",
             ).to(run.device)
         if before is not None:

@@ -21,11 +21,14 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, final, get_args
 
 import torch
 
+from xclearn.algorithms.astec.cost import ModuleCosts
 from xclearn.algorithms.astec.surrogates import (
     Surrogate,
     bags_of,
+    drawn_outputs,
     surrogate_targets,
     surrogate_task,
+    use_word_vectors,
     usual_outputs,
 )
 from xclearn.config import AUTO, Auto, Count, Number, Range, Rate, Share
@@ -34,7 +37,6 @@ from xclearn.inference.components import Encoder, Scorer
 from xclearn.inference.layered import layered
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.parts.calibration import Calibration
-from xclearn.parts.cost import Weights
 from xclearn.parts.encoder_settings import (
     AnyText,
     EncoderSettings,
@@ -43,12 +45,12 @@ from xclearn.parts.encoder_settings import (
     encoder_weights,
     usual_dim,
 )
-from xclearn.parts.encoders import BagEncoder, DocumentEncoder
+from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.frozen import Frozen, latent_tokens, solved
 from xclearn.parts.game import GameStep
 from xclearn.parts.losses import OutputLoss
 from xclearn.parts.re_ranking import SparseRanking
-from xclearn.parts.row_training import Negatives, RowTask, encoded, row_weights, unigram_chance
+from xclearn.parts.row_training import Negatives, RowTask, encoded, unigram_chance
 from xclearn.parts.rows import DenseRows, SparseRows, feature_rows
 from xclearn.parts.transfer import Transfer, TransferBlock, TransferEncoder
 from xclearn.search.nearest import Method
@@ -56,7 +58,7 @@ from xclearn.search.shortlists import ListSource
 from xclearn.text import Words
 from xclearn.training.algorithm import Algorithm, together
 from xclearn.training.label_search import LabelSearch
-from xclearn.training.plan import Plan, StageCost, beside, of_members
+from xclearn.training.plan import Plan, of_members
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
 from xclearn.training.run import Run
@@ -64,8 +66,6 @@ from xclearn.training.scoring import best_fusion_weight, mixed_with, task_score
 from xclearn.training.stage import Stage, Stopping
 
 _Parts: TypeAlias = tuple[dict[str, Encoder], list[Scorer]]  # of a member
-
-_EXACT = 20_000  # outputs up to which a CPU scores all of them in a step
 _LISTS_LR, _RERANKER_LR = 1.0, 0.4  # of label rows by SGD: fewer labels a step, larger steps
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)  # to choose from
 
@@ -139,51 +139,34 @@ class Astec(Algorithm):
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
-        """The network that a stage starts from is still there; so is what is served of the members before."""
-        stages, n_labels, listed = self._row_stages(device), size.n_labels, self.shortlist_size + self.n_random
+        stages, n_labels = self._row_stages(device), size.n_labels
         tokens = size.sparse_tokens(self.batch_size, device)
-        base = encoder_weights(self.encoder, self.vectoriser, size.n_features, stages.dim, tokens)
-        block, rows = Weights(values=stages.dim**2), row_weights(n_labels, stages.dim, self.label_optimiser, device)
-        network, served = sum(part.held for part in base), 0 if device == "cuda" else 4 * n_labels * stages.dim
-        against = {"all": n_labels, "uniform": self.n_drawn, "unigram": self.n_drawn}.get(self.negatives, listed)
+        encoder = encoder_weights(self.encoder, self.vectoriser, size.n_features, stages.dim, tokens)
+        cost = ModuleCosts(stages, size, encoder, self.negatives)
         costs = []
         if self.surrogate not in ("none", "word_vectors"):
-            outputs = self.n_clusters
-            scored = self._drawn(outputs, device) or outputs
-            costs = [self._cost("surrogate", self.surrogate_epochs, size, [*base, block], outputs, scored, device)]
-        trained = [*base, block] if self._joint else [block]
-        extreme = self._cost("extreme", self.extreme_epochs, size, trained, n_labels, min(n_labels, against), device)
-        costs.append(extreme if self._joint else beside(extreme, network))
+            drawn = drawn_outputs(self.n_drawn, self.n_clusters, device)
+            costs.append(cost.surrogate(self.surrogate_epochs, self.n_clusters, drawn))
+        numbers = {"all": n_labels, "uniform": self.n_drawn, "unigram": self.n_drawn}
+        against = numbers.get(self.negatives, self.shortlist_size + self.n_random)
+        costs.append(cost.extreme(self.extreme_epochs, against, joint=self._joint))
         if self.reranker_epochs:
-            first = min(n_labels, self.reranker_size + self.reranker_random)
-            ranker = self._cost("re-ranker", self.reranker_epochs, size, [*base, block], n_labels, first, device)
-            costs.append(beside(ranker, network + rows.held + served))
-        kept = (network + served) * (2 if self.reranker_epochs else 1) if device == "cpu" else 0
+            costs.append(cost.reranker(self.reranker_epochs, self.reranker_size + self.reranker_random))
         lists = 4 * size.n_documents * (self.shortlist_size + stages.dim)  # and vectors
-        return Plan(device=device, data=size.data_bytes + lists, stages=of_members(costs, self.n_members, kept))
-
-    def _cost(
-        self, name: str, epochs: int, size: Size, trained: list[Weights], outputs: int, scored: int, device: str
-    ) -> StageCost:
-        path = f"{self.negatives}: {scored:,} of {outputs:,} outputs a document"
-        stages = self._row_stages(device)
-        return stages.cost(name, size, trained, epochs=epochs, outputs=outputs, scored=scored, path=path)
+        members = of_members(costs, self.n_members, cost.kept(2 if self.reranker_epochs else 1))
+        return Plan(device=device, data=size.data_bytes + lists, stages=members)
 
     @property
     def _joint(self) -> bool:
         """Whether Module IV trains the encoder too."""
         return self.surrogate == "none" or self.transfer == "fine_tune"
 
-    def _drawn(self, outputs: int, device: str) -> int:
-        """How many outputs Module I draws in a step; 0: it scores all."""
-        return self.n_drawn if outputs > _EXACT and device == "cpu" else 0
-
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         self._rows = self._row_stages(run.device.type)
         self._documents = feature_rows(data.features, run.device)
         self._labels = SparseRows.of(data.relevance, run.device)
-        head = self.head_centres, self.head_documents
-        self._near = LabelSearch(data.relevance, run, self.shortlist_size, self.search, *head)
+        search = self.search, self.head_centres, self.head_documents
+        self._near = LabelSearch(data.relevance, run, self.shortlist_size, *search)
         self.steps_ = [self.game.build(data.relevance, data.label_names, run.seed_of("graph"))] if self.game else []
         self.members_: list[Servable] = []
         for member in range(self.n_members):
@@ -223,14 +206,11 @@ class Astec(Algorithm):
         """Module I: the encoder with a block of its own on an easier task; all but the encoder is then discarded."""
         name, kind, bags = f"surrogate-{member}", self.surrogate, bags_of(data.features, data.size.n_features)
         if kind == "word_vectors":
-            if not isinstance(base, BagEncoder):
-                raise ConfigError("word vectors need an encoder that sums them", where="surrogate", got=kind)
             table = run.keep(kind, lambda: latent_tokens(bags, base.dim, run.seed_of(kind)))
-            base.token_embeddings.data.copy_(torch.from_numpy(table))
-            return
+            return use_word_vectors(base, table)
         device, outputs, seed = run.device, self.n_clusters, run.seed_of("surrogate", member)
         targets = run.keep_all(name, lambda: surrogate_targets(kind, outputs, data.relevance, bags, seed, device))
-        encoder, drawn = self._with_block(base, run), self._drawn(outputs, device.type)
+        encoder, drawn = self._with_block(base, run), drawn_outputs(self.n_drawn, outputs, device.type)
         classifier = self._rows.classifier(outputs, self.surrogate_lr, ROW_LR, self.surrogate_loss)
         with run.seeded("projection", member):
             task = surrogate_task(targets, encoder, classifier, self._documents, drawn, device)

@@ -20,7 +20,7 @@ from xclearn.errors import ConfigError
 from xclearn.labels.graph import random_walk_graph, row_shares
 from xclearn.labels.lists import padded_matrix
 from xclearn.parts.classifiers import RowClassifier
-from xclearn.parts.encoders import DocumentEncoder, encoder_optimisers
+from xclearn.parts.encoders import BagEncoder, DocumentEncoder, encoder_optimisers
 from xclearn.parts.frozen import singular_vectors
 from xclearn.parts.label_clusters import cluster_relevance, cluster_rows, label_vectors, membership
 from xclearn.parts.row_training import Negatives, RowTask
@@ -32,12 +32,25 @@ Surrogate = Literal[
 
 _STEPS, _RESTART, _NEIGHBOURS = 50, 0.2, 10  # of the random walk over labels, as published
 _PROJECTED = 128  # random directions in which label centroids are clustered
+_EXACT = 20_000  # outputs up to which a CPU scores all of them in a step
 
 
 def usual_outputs(kind: Surrogate, n_labels: int) -> int:
     """How many outputs a task has where nothing is set."""
     few = {"selection": math.ceil(n_labels / 5), "projection": min(256, n_labels)}
     return few.get(kind, 2 ** min(16, max(0, math.floor(math.log2(n_labels / 2)))))
+
+
+def drawn_outputs(n_drawn: int, n_outputs: int, device: str) -> int:
+    """How many outputs a step draws; 0: it scores all."""
+    return n_drawn if n_outputs > _EXACT and device == "cpu" else 0
+
+
+def use_word_vectors(encoder: DocumentEncoder, table: np.ndarray) -> None:
+    """Copy token vectors (V, D) into an encoder that sums them."""
+    if not isinstance(encoder, BagEncoder):
+        raise ConfigError("word vectors need an encoder that sums them", where="surrogate", got="word_vectors")
+    encoder.token_embeddings.data.copy_(torch.from_numpy(table))
 
 
 def surrogate_targets(

@@ -29,7 +29,7 @@ from xclearn.parts.game import GameStep
 from xclearn.parts.label_clusters import cluster_rows, label_vectors
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.rows import SparseRows
-from xclearn.parts.text_network import OutputTexts, TextNetwork
+from xclearn.parts.text_network import Blocks, OutputTexts, TextNetwork
 from xclearn.parts.text_training import ClusterOutputs, ClusterShortlister, TextTask, make_clusters
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import ListSource
@@ -123,7 +123,8 @@ class Decaf(TextAlgorithm):
     def _network(self, table: torch.Tensor, texts: OutputTexts, before: TextNetwork | None, run: Run) -> TextNetwork:
         """Classifiers (S, D) of text and, after Module I, a refinement."""
         dropout = self.surrogate_dropout if before is None else self.dropout
-        network = self._next_network(table, [texts], before, run, dropout=dropout, start=self.refinement)
+        blocks = Blocks(dropout, self.spectral)
+        network = self._next_network(table, [texts], before, run, blocks, start=self.refinement)
         from_nothing = before is None and self.word_vectors is None
         network.table.requires_grad_(from_nothing or not self.freeze_tokens)
         return network

@@ -40,7 +40,7 @@ from xclearn.metrics.bins import mean_by_bin
 from xclearn.parts.combination import Combine
 from xclearn.parts.game import DEPTH
 from xclearn.parts.label_clusters import cluster_texts, label_vectors
-from xclearn.parts.text_network import AfterConvolution, OutputTexts, TextNetwork
+from xclearn.parts.text_network import AfterConvolution, Blocks, OutputTexts, TextNetwork
 from xclearn.parts.text_training import ClusterOutputs, ClusterShortlister, TextTask, make_clusters
 from xclearn.training.algorithm import together
 from xclearn.training.plan import Plan, available_memory
@@ -169,16 +169,8 @@ class Eclare(TextAlgorithm):
         self, table: torch.Tensor, texts: list[OutputTexts], before: TextNetwork | None, run: Run
     ) -> TextNetwork:
         """Classifiers (S, D) of LTE, GALE and, after Module I, a refinement."""
-        network = self._next_network(
-            table,
-            texts,
-            before,
-            run,
-            dropout=self.dropout,
-            start=self.refinement,
-            after_convolution=self.convolution,
-            combine=self.combine,
-        )
+        blocks = Blocks(self.dropout, self.spectral, self.convolution)
+        network = self._next_network(table, texts, before, run, blocks, start=self.refinement, combine=self.combine)
         network.table.requires_grad_(before is None or not self.freeze_tokens)
         return network
 

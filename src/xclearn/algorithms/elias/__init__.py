@@ -26,11 +26,11 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 import torch
 
-from xclearn.algorithms.elias.cost import Before, IndexCost
+from xclearn.algorithms.elias.checks import needs_paths, require_sizes
+from xclearn.algorithms.elias.cost import Before, index_cost
 from xclearn.algorithms.elias.learned_edges import EdgeIndex, IndexedNetwork, PairClassifier, random_edges
 from xclearn.algorithms.elias.stages import IndexedStages, Phase, usual_rates
 from xclearn.config import AUTO, Auto, Count, Number, Rate, Share, Weight
-from xclearn.errors import ConfigError
 from xclearn.inference.components import Product, Sigmoid
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.labels.lists import padded_rows
@@ -39,11 +39,7 @@ from xclearn.parts.classifiers import RowClassifier
 from xclearn.parts.encoder_settings import (
     AnyText,
     EncoderSettings,
-    encoder_dim,
     encoder_for,
-    encoder_products,
-    encoder_weights,
-    encoder_working,
     make_encoder,
     usual_dim,
 )
@@ -103,7 +99,7 @@ class Elias(Algorithm):
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu, n_labels = device == "cuda", size.n_labels
         scale = max(1, min(8, 2_000 // size.n_documents))  # very small sets need more passes for as many steps
-        usual = "shortlist" if self._needs_paths() else "all" if gpu else "drawn"
+        usual = "shortlist" if needs_paths(self) else "all" if gpu else "drawn"
         negatives = usual if self.negatives is AUTO else self.negatives
         searched = (10, 500) if not gpu else (100, 1300) if negatives == "shortlist" else (200, 8000)
         n_clusters = 2 ** max(0, math.ceil(math.log2(n_labels / 16))) if self.n_clusters is AUTO else self.n_clusters
@@ -128,62 +124,24 @@ class Elias(Algorithm):
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
-        for name in ("edges_per_cluster", "shortlist_size", "n_clusters", "beam"):
-            limit = self.n_clusters if name == "beam" else size.n_labels
-            if getattr(self, name) > limit:
-                allowed = f"up to {limit:,}, the number of {'clusters' if name == 'beam' else 'labels'}"
-                raise ConfigError("larger than there are", where=name, got=getattr(self, name), allowed=allowed)
-        if self.n_clusters & (self.n_clusters - 1):
-            raise ConfigError("no power of two", where="n_clusters", got=self.n_clusters, allowed="1, 2, 4, 8 …")
-        if self.negatives != "shortlist" and (setting := self._needs_paths()):
-            what, got = "asks for classifiers that are trained on paths", f"negatives = {self.negatives}"
-            raise ConfigError(what, where=setting, got=got, todo='Set negatives = "shortlist".')
-        cost = self._cost(size, device)
-        costs = [cost.stage(*stage) for stage in self._planned()]
+        require_sizes(self, size)
+        cost = index_cost(self, size, device)
+        costs = []
+        if self.training != "end_to_end":
+            if self.recluster_after:
+                costs.append(cost.stage("warm", self.first, self.recluster_after, "clustering"))
+            made: Before = "clustering again" if self.recluster_after else "clustering"
+            costs.append(cost.stage("first", self.first, self.first_epochs, made))
+        if self.training != "partition":
+            made = "nothing" if self.training == "end_to_end" else "matching"
+            costs.append(cost.stage("second", self.second, self.second_epochs, made))
         served = 0 if device == "cuda" else cost.served  # on a CPU, wherever it was trained
         return Plan(device=device, data=size.data_bytes, stages=of_members(costs, self.n_members, served))
 
-    def _planned(self) -> Iterator[tuple[str, Phase, int, Before]]:
-        """The stages of a member, and how the index of each is made."""
-        if self.training != "end_to_end":
-            if self.recluster_after:
-                yield "warm", self.first, self.recluster_after, "clustering"
-            again: Before = "clustering again" if self.recluster_after else "clustering"
-            yield "first", self.first, self.first_epochs, again
-        if self.training != "partition":
-            before: Before = "nothing" if self.training == "end_to_end" else "matching"
-            yield "second", self.second, self.second_epochs, before
-
-    def _cost(self, size: Size, device: str) -> IndexCost:
-        dim = encoder_dim(self.vectoriser, self.embedding_dim)
-        return IndexCost(
-            device=device,
-            size=size,
-            batch_size=self.batch_size,
-            dim=dim,
-            clustered_dim=(1 + self.cluster_text) * self.embedding_dim,
-            encoder=encoder_weights(self.encoder, self.vectoriser, size.n_features, dim),
-            encoder_working=encoder_working(self.encoder, self.vectoriser),
-            encoder_products=encoder_products(self.encoder, self.vectoriser, dim),
-            n_clusters=self.n_clusters,
-            n_edges=self.edges_per_cluster,
-            beam=self.beam,
-            shortlist=self.shortlist_size if self.negatives == "shortlist" else 0,
-            drawn=self._drawn,
-            label_optimiser=self.label_optimiser,
-            stopping=self.stopping is not None,
-        )
-
     @property
-    def _drawn(self) -> int:
+    def drawn(self) -> int:
+        """Labels that classifiers are trained against in a step; 0: all, or those on the paths."""
         return self.n_drawn if self.negatives == "drawn" else 0
-
-    def _needs_paths(self) -> str | None:
-        """A setting that only classifiers trained on paths have: others move at every step and are not averaged."""
-        asked = {"reduction": self.reduction != "sum", "most_clusters": self.most_clusters > 0}
-        for name, phase in (("first", self.first), ("second", self.second)):
-            asked |= {f"{name}.accumulation": phase.accumulation > 1, f"{name}.average_from": phase.average_from < 1}
-        return next((name for name, set_so in asked.items() if set_so), None)
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         stages = IndexedStages(
@@ -196,7 +154,7 @@ class Elias(Algorithm):
             label_optimiser=self.label_optimiser,
             weight_decay=self.weight_decay,
             reduction=self.reduction,
-            negatives=Negatives(drawn=self._drawn),
+            negatives=Negatives(drawn=self.drawn),
         )
         self.members_: list[Servable] = []
         for member in range(self.n_members):
@@ -273,16 +231,17 @@ class Elias(Algorithm):
     ) -> IndexedNetwork:
         """A network over these edges (C, E); without weights they are fixed."""
         n_labels = data.size.n_labels
+        classifier: PairClassifier | RowClassifier
         scales = {"cluster_scale": self.cluster_scale, "edge_scale": float(self.edge_scale)}
         with run.seeded("clusters"):
             index = EdgeIndex(encoder.dim, torch.from_numpy(labels), weights, n_labels=n_labels, **scales)
-        return IndexedNetwork(encoder, index, self._classifier(n_labels, encoder.dim, run)).to(run.device)
-
-    def _classifier(self, n_labels: int, dim: int, run: Run) -> PairClassifier | RowClassifier:
         if self.negatives == "shortlist":
             prior = -math.log(self.shortlist_size + 1)
-            return PairClassifier(n_labels, dim, prior, sparse=run.device.type == "cpu")
-        return row_classifier(n_labels, dim, self.first.label_lr, self.label_optimiser, "bce_sum", run.device)
+            classifier = PairClassifier(n_labels, encoder.dim, prior, sparse=run.device.type == "cpu")
+        else:
+            lr = self.first.label_lr
+            classifier = row_classifier(n_labels, encoder.dim, lr, self.label_optimiser, "bce_sum", run.device)
+        return IndexedNetwork(encoder, index, classifier).to(run.device)
 
     def _served_member(self, data: Prepared, network: IndexedNetwork) -> Servable:
         index = network.index.served("document", self.beam, self.shortlist_size)

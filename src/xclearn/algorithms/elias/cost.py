@@ -7,18 +7,43 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, final
+from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 from xclearn.algorithms.elias.stages import AT_ONCE, Phase
 from xclearn.parts.cost import Weights
+from xclearn.parts.encoder_settings import encoder_dim, encoder_products, encoder_weights, encoder_working
 from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.row_training import RowStep, row_weights
 from xclearn.training.plan import StageCost, beside, stage_cost
 from xclearn.training.prepare import Size
 
+if TYPE_CHECKING:
+    from xclearn.algorithms.elias import Elias
+
 _PATH_BYTES = 120  # of a path that a GPU explores
 _PAIR_BYTES = 64  # of a document and a label at the end of its paths
 Before = Literal["nothing", "clustering", "clustering again", "matching"]
+
+
+def index_cost(elias: Elias, size: Size, device: str) -> IndexCost:
+    """Of a member, by its resolved settings."""
+    dim = encoder_dim(elias.vectoriser, elias.embedding_dim)
+    return IndexCost(
+        device=device,
+        size=size,
+        dim=dim,
+        clustered_dim=(1 + elias.cluster_text) * elias.embedding_dim,
+        encoder=encoder_weights(elias.encoder, elias.vectoriser, size.n_features, dim),
+        encoder_working=encoder_working(elias.encoder, elias.vectoriser),
+        encoder_products=encoder_products(elias.encoder, elias.vectoriser, dim),
+        n_clusters=elias.n_clusters,
+        n_edges=elias.edges_per_cluster,
+        beam=elias.beam,
+        shortlist=elias.shortlist_size if elias.negatives == "shortlist" else 0,
+        drawn=elias.drawn,
+        label_optimiser=elias.label_optimiser,
+        stopping=elias.stopping is not None,
+    )
 
 
 class _Classifiers(NamedTuple):
@@ -37,7 +62,6 @@ class IndexCost:
 
     device: str
     size: Size
-    batch_size: int
     dim: int
     clustered_dim: int  # of the vectors by which labels are clustered before there is a network
     encoder: tuple[Weights, ...]

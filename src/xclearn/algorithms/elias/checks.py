@@ -1,0 +1,33 @@
+"""Settings of ELIAS that do not go together, or ask for more than there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xclearn.errors import ConfigError
+from xclearn.training.prepare import Size
+
+if TYPE_CHECKING:
+    from xclearn.algorithms.elias import Elias
+
+
+def require_sizes(elias: Elias, size: Size) -> None:
+    """Raise if a resolved setting does not suit the data or another setting."""
+    for name in ("edges_per_cluster", "shortlist_size", "n_clusters", "beam"):
+        limit = elias.n_clusters if name == "beam" else size.n_labels
+        if getattr(elias, name) > limit:
+            allowed = f"up to {limit:,}, the number of {'clusters' if name == 'beam' else 'labels'}"
+            raise ConfigError("larger than there are", where=name, got=getattr(elias, name), allowed=allowed)
+    if elias.n_clusters & (elias.n_clusters - 1):
+        raise ConfigError("not a power of two", where="n_clusters", got=elias.n_clusters, allowed="1, 2, 4, 8 …")
+    if elias.negatives != "shortlist" and (setting := needs_paths(elias)):
+        what, got = "asks for classifiers that are trained on paths", f"negatives = {elias.negatives}"
+        raise ConfigError(what, where=setting, got=got, todo='Set negatives = "shortlist".')
+
+
+def needs_paths(elias: Elias) -> str | None:
+    """A setting that only classifiers trained on paths have: others move at every step and are not averaged."""
+    asked = {"reduction": elias.reduction != "sum", "most_clusters": elias.most_clusters > 0}
+    for name, phase in (("first", elias.first), ("second", elias.second)):
+        asked |= {f"{name}.accumulation": phase.accumulation > 1, f"{name}.average_from": phase.average_from < 1}
+    return next((name for name, is_set in asked.items() if is_set), None)
