@@ -179,7 +179,7 @@ def test_weight_decay_makes_clusters_shorter(data):
 
 def test_clusters_that_cannot_be_halved_are_refused_before_training(data):
     for training in ("two_stages", "end_to_end"):
-        with pytest.raises(ConfigError, match="n_clusters: no power of two; got 12"):
+        with pytest.raises(ConfigError, match="n_clusters: not a power of two; got 12"):
             elias(n_clusters=12, training=training).plan(data, device="cpu")
 
 

@@ -129,10 +129,10 @@ def test_edges_are_read_by_name_summed_and_written_again(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ant\tbee\t-1\n", r"the weight of 'ant' to 'bee' is no weight; got -1.0; allowed: ≥ 0"),
-        ("ant\tbee\tnan\n", "is no weight; got nan"),
-        ("ant\tbee\tinf\n", "is no weight; got inf"),
-        ("ant\tbee\tmuch\n", r"edges.tsv:1: the weight is no number; got 'much'"),
+        ("ant\tbee\t-1\n", r"the weight of 'ant' to 'bee' is not a weight; got -1.0; allowed: ≥ 0"),
+        ("ant\tbee\tnan\n", "is not a weight; got nan"),
+        ("ant\tbee\tinf\n", "is not a weight; got inf"),
+        ("ant\tbee\tmuch\n", r"edges.tsv:1: the weight is not a number; got 'much'"),
         ("ant\tbee\t1\nant\tbee\n", r"edges.tsv:2: a line is label, label, weight"),
         ("ant\tbee\t1\nant\rbee\t1\n", r"edges.tsv:2: not readable as a table"),
         ("ant\teel\t1\nfox\tbee\t1\neel\tant\t1\n", r"2 names are not labels, such as 'eel', 'fox'.* Leave them out"),

@@ -94,7 +94,7 @@ def describe(settings: type) -> list[Setting]:
 
 
 def build(settings: type[T], values: Mapping[str, Any], where: str = "settings") -> T:
-    """An instance from plain values (a TOML table, model.json): unknown keys, types and ranges are refused by name."""
+    """An instance from plain values (a TOML table, model.json); unknown keys, wrong types and ranges are errors."""
     hints = typing.get_type_hints(settings, include_extras=True)
     known = {field.name: hints[field.name] for field in _fields(settings)}
     given = {}
@@ -139,7 +139,7 @@ def to_plain(settings: object) -> dict[str, Any]:
 
 
 def merge(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """`values` with each `a.b=c` of the command line put in; `c` is a TOML value, or a bare word taken as a string."""
+    """`values` with each `a.b=c` of the command line applied; `c` is a TOML value, or a bare word taken as a string."""
     merged = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
@@ -156,7 +156,7 @@ def merge(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, An
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """A TOML file as plain values; what is wrong is said with its line."""
+    """A TOML file as plain values; errors name the line."""
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

@@ -49,7 +49,7 @@ def label_centroids(
 
 
 def _power_of_two(n_clusters: int, n_labels: int) -> int:
-    """`n_clusters` rounded up, refused if that is more than there are labels."""
+    """`n_clusters` rounded up to a power of two; an error if there are fewer labels."""
     rounded = 1 << max(n_clusters - 1, 0).bit_length()
     if n_clusters < 1 or rounded > n_labels:
         most = 1 << (n_labels.bit_length() - 1) if n_labels else 0

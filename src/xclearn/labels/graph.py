@@ -1,7 +1,7 @@
 """Graphs of labels: random walks over relevance, co-occurrence, personalised PageRank, or edges that a user brings.
 
-A graph is a sparse matrix (L, L): entry (l, m) says how strongly label l is bound to label m; the diagonal is never
-empty. Labels with many documents ("head") are bound to nothing but themselves. Knows nothing about models or texts.
+A graph is a sparse matrix (L, L): entry (l, m) is the weight of the edge from label l to label m; the diagonal is never
+empty. Labels with many documents ("head") have an edge to themselves only. Knows nothing about models or texts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from xclearn.writing import atomic_path
 _LABELS_AT_ONCE = 2048  # rows of a product of labels with labels that are held at a time
 _EDGES_AT_ONCE = 1 << 18  # edges whose two vectors are held at a time
 _EDGE_BYTES = 24  # an edge while its graph is made: id and weight, twice, and the order of both
-_HOPS, _REST = 32, 1e-3  # of a PageRank: at most so many, fewer when this little is left
+_HOPS, _REST = 32, 1e-3  # of a PageRank: the most, and the remaining share at which it stops early
 _KEPT = 256  # labels a hop goes on from
 _TELEPORT = 0.05  # share of a Perron vector that comes from everywhere: without it most graphs have none
 _SHOWN = 5  # unknown names that an error lists
@@ -158,7 +158,9 @@ def edges_graph(
     sides, weights = array("q"), array("f")
     for one, other, weight in edges:
         if not (math.isfinite(weight) and weight >= 0):
-            raise DataError(f"the weight of '{one}' to '{other}' is no weight", where=where, got=weight, allowed="≥ 0")
+            raise DataError(
+                f"the weight of '{one}' to '{other}' is not a weight", where=where, got=weight, allowed="≥ 0"
+            )
         unknown.update((name, None) for name in (one, other) if name not in number)
         sides.extend((number.get(one, 0), number.get(other, 0)))
         weights.append(weight)
@@ -330,11 +332,11 @@ def _edge(cells: list[str], where: str) -> tuple[str, str, float]:
     try:
         return cells[0], cells[1], float(cells[2])
     except ValueError as error:
-        raise DataError("the weight is no number", where=where, got=cells[2]) from error
+        raise DataError("the weight is not a number", where=where, got=cells[2]) from error
 
 
 def _require_room(edges_per_label: int, n_labels: int, memory: int | None) -> None:
-    """Refuse a graph that would not fit, with the number of edges that would."""
+    """Raise if a graph would not fit, with the number of edges that would."""
     fitting = math.inf if memory is None else memory // (_EDGE_BYTES * max(1, n_labels)) - 1
     if edges_per_label > fitting:
         todo = (

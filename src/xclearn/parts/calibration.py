@@ -1,4 +1,4 @@
-"""A small decision tree that turns scores into chances of being right, learnt on documents that training did not see.
+"""A small decision tree that turns scores into probabilities, learnt on documents that training did not see.
 
 scikit-learn grows it; what is served is plain arrays. Knows nothing about models.
 """
@@ -25,7 +25,7 @@ class Calibration:
     """A tree over the score, the score before re-ranking and the label's frequency."""
 
     depth: Count = 5  # of the tree
-    weight: Auto[Share] = AUTO  # of the tree's chance beside the score; auto: what ranks the hold-out best
+    weight: Auto[Share] = AUTO  # of the tree's probability beside the score; auto: what ranks the hold-out best
 
 
 def calibration_tree(
@@ -38,13 +38,13 @@ def calibration_tree(
 ) -> CalibrationTree:
     """From labels (n, m), −1 where there are fewer, their scores now and before, and whether each is right.
 
-    `label_counts` (L,) are of documents that the model was trained on. A label without any is left out: that it is
-    known at all may be due to the documents asked about, for which it is then right.
+    `label_counts` (L,) are of documents that the model was trained on. A label without any is left out: it may be
+    known only from the held-out documents themselves, for which it is then always right.
     """
     ids = np.where(label_counts[np.maximum(ids, 0)] > 0, ids, -1)
     if not (ids >= 0).any():
         got, todo = "none with a training document", "Leave calibration out, or train longer."
-        raise DataError("no label found on the hold-out can teach a calibration", got=got, todo=todo)
+        raise DataError("no label found on the hold-out has a training document", got=got, todo=todo)
     relevant = relevant & (ids >= 0)
     now, before = (np.where(ids < 0, 0, scores) for scores in (now, before))
     answers, counts = (ids, now, before, relevant), label_counts.astype(np.float32)
@@ -55,7 +55,7 @@ def calibration_tree(
 def _best_weight(depth: int, answers: tuple[np.ndarray, ...], counts: np.ndarray) -> float:
     """The weight with which trees learnt on one half of the documents rank the other half best.
 
-    None at all unless it is ahead by more than two standard errors: five weights have five chances.
+    Zero unless it is ahead by more than two standard errors: with five weights, one may be ahead by chance.
     """
     if len(answers[0]) < _FEWEST:
         return _USUAL_WEIGHT

@@ -1,6 +1,6 @@
-"""GAME as a step that any algorithm's predictions can take: the best labels bring in their neighbours in a label graph.
+"""GAME as a step after any algorithm's predictions: the best labels bring in their neighbours in a label graph.
 
-Knows nothing about the algorithm whose predictions it takes.
+Knows nothing about the algorithm.
 """
 
 from __future__ import annotations

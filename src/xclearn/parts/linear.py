@@ -24,7 +24,7 @@ Loss = Literal["squared_hinge", "logistic"]
 
 TOLERANCE = 0.3  # of the solver; 0.01 takes three times as long and moves no metric of a hold-out by 0.1
 TEXT_WEIGHT = 0.15  # of the cosine with a label's text beside a probability
-_SPARSE, _PASSES = 50.0, 3  # a sparse operation takes as long as so many of a dense product; passes over all examples
+_SPARSE, _PASSES = 50.0, 3  # dense operations in the time of a sparse one; passes over all examples
 _LIGHT = 0.3  # share of a label's heaviest word up to which its words are dropped
 _FEW = 16  # children from which on a positive is rare
 
@@ -52,8 +52,8 @@ class Solver:
     def train(self, features: sp.csr_matrix, level: LevelProblems) -> dict[str, np.ndarray]:
         """A classifier of each child, as the arrays of a sparse matrix (C, V) and biases (C,).
 
-        Where positives are rare the squared hinge wants a bias of −1. To fix it there is as accurate as to learn it,
-        and much faster: a document that shares no word with the positives is never looked at again.
+        Where positives are rare the squared hinge wants a bias of −1. Fixing it there is as accurate as learning it and
+        much faster: a document that shares no word with the positives is never visited again.
         """
         rare = np.diff(level.children).max() >= _FEW
         bias = -1.0 if rare and self.loss == "squared_hinge" else None
@@ -65,12 +65,12 @@ class Solver:
 
     @staticmethod
     def operations(entries: float) -> float:
-        """In the time of a dense product, for problems with so many entries of examples in all."""
+        """Dense operations that take as long as solving problems with `entries` entries in all."""
         return 2 * _SPARSE * _PASSES * entries
 
 
 def require_label_text(label_features: sp.csr_matrix | np.ndarray | None, text_weight: float) -> None:
-    """Refuse a weight for label texts that are not there."""
+    """Raise if label text has a weight but there is none."""
     if text_weight is not AUTO and text_weight > 0 and label_features is None:
         todo = "Give label texts, or set label_text_weight = 0."
         raise DataError("label text is needed for label_text_weight", got=text_weight, todo=todo)

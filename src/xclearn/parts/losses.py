@@ -24,7 +24,7 @@ _ALIGNMENT = 8  # bf16 products want rows that start at multiples of 16 bytes: a
 
 
 def worth_measuring(step: int, n_scores: int) -> bool:
-    """Whether a step's loss itself is wanted: it costs a pass over all scores, and the log can do with a sample."""
+    """Whether to compute a step's loss: it costs a pass over all scores, and a sample is enough for the log."""
     return n_scores <= _FEW_SCORES or step % MEASURE_EVERY == 0
 
 

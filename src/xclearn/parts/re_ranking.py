@@ -1,4 +1,4 @@
-"""Sparse linear classifiers that rank the best labels of a model anew: settings, and one problem for each label.
+"""Sparse linear classifiers that re-rank the best labels of a model: settings, and one problem for each label.
 
 A label's examples are the documents whose shortlist holds it, and its own. Knows nothing about which model made the
 shortlists, nor how what is learnt is kept.
@@ -25,7 +25,7 @@ _AT_ONCE = 4096  # labels trained between two checkpoints
 class SparseRanking:
     """Sparse classifiers over the bag of a document, and the model's vector of it if asked for.
 
-    That vector was fitted to the very documents that they learn from, and so looks better to them than it is.
+    The vector was fitted to the documents that they learn from, so it looks more useful in training than it is.
     """
 
     depth: Count = 100  # best labels of a document that are ranked

@@ -89,7 +89,7 @@ class RowTask:
         return encoder_optimisers(self.encoder, lr)
 
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:
-        """Mean loss of the documents `rows` (n,); NaN in most steps against all labels, as measuring is not free."""
+        """Mean loss of the documents `rows` (n,); NaN in most steps against all labels, as measuring it costs time."""
         vectors, positives = self.encoder(self.documents.take(rows)), self.positives.take(rows)
         return self.negatives.loss(self.classifier, vectors, positives, rows, step, generator)
 
@@ -152,7 +152,7 @@ class RowStep:
         return changed * self._block * row_width(self.dim)
 
     def beside(self, encoder: float) -> float:
-        """Bytes of a step in which the encoder holds so many: the allocator of a GPU reuses what was freed."""
+        """Bytes of a step in which the encoder holds `encoder` bytes: a GPU's allocator reuses what was freed."""
         parts = (self.scores, self.update, encoder)
         return self.scores + (max(parts) if self.device == "cuda" else sum(parts))
 

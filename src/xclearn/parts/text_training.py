@@ -1,6 +1,6 @@
 """How a text network is trained on a batch: against all outputs, a sample of them, or each document's own shortlist.
 
-Also the shortlister's two questions: which clusters a document gets, and how wide the beam must be for a recall. Knows
+Also the shortlister: which clusters a document gets, and how wide the beam must be for a target recall. Knows
 nothing about stages or algorithms.
 """
 
@@ -52,7 +52,7 @@ class TextTask:
     def against_sample(
         self, rows: torch.Tensor, step: int, n_negatives: int, generator: torch.Generator
     ) -> torch.Tensor:
-        """The outputs relevant to any document of the batch, and random others; measured as seldom as all are."""
+        """The outputs relevant to any document of the batch, and random others; measured as rarely."""
         vectors, relevant = self.network.encode(self.documents.take(rows)), self.positives.take(rows)
         drawn = torch.randint(self.positives.n_columns, (n_negatives,), generator=generator, device=rows.device)
         outputs = torch.cat([relevant.columns, drawn]).unique()

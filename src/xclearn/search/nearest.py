@@ -1,7 +1,7 @@
 """The vectors with the largest inner product, exact or approximate, behind one interface: ids, scores.
 
 `ExactSearch` multiplies in blocks on any device. `FaissSearch` needs the extra `ann` and a CPU; `build_search`
-uses exact search where the extra is missing and says so, unless an approximate one was asked for by name. Knows nothing
+falls back to exact search where the extra is missing, unless an approximate method was requested by name. Knows nothing
 about what the vectors mean; who wants cosines gives vectors of length one.
 """
 
@@ -27,7 +27,7 @@ _CELL_SIZE, _PROBED = 100, 64  # vectors of an IVF cell on average, cells looked
 
 
 class Search(ABC):
-    """Vectors that can be asked for the nearest."""
+    """Finds the nearest of a set of vectors."""
 
     @abstractmethod
     def search(self, queries: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,6 +1,6 @@
-"""For each training document the labels it could be confused with: from label centres, similar documents, and others.
+"""Hard negatives for each training document: labels found by label centres, similar documents, clusters or codes.
 
-All work on the vectors of documents that the caller gives, and answer with labels and scores, best first, −1 where
+Every source takes the vectors of documents and returns labels and scores, best first, −1 where
 there are fewer. Knows nothing about encoders, classifiers or training.
 """
 
@@ -34,7 +34,7 @@ _BITS = 128  # of a hash code
 @final
 @dataclass(frozen=True)
 class Centres:
-    """Where labels lie: the mean of a label's documents, and further centres where it has very many."""
+    """Label centres: the mean of a label's documents, and further centres for labels with very many."""
 
     vectors: torch.Tensor  # (M, D) of length one
     labels: torch.Tensor  # (M,) ascending

@@ -47,7 +47,7 @@ class Algorithm(ABC):
     name: ClassVar[str]  # the file's name
     vectoriser: TextSettings  # how texts become features
     stopping: Stopping | None  # end on a held-out metric
-    sparse_ranker: SparseRanking | None = None  # of algorithms with this setting: the best labels ranked anew
+    sparse_ranker: SparseRanking | None = None  # of algorithms with this setting: the best labels are ranked again
     calibration: Calibration | None = None  # of algorithms with this setting: scores calibrated on the hold-out
 
     @abstractmethod

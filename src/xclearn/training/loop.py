@@ -129,7 +129,7 @@ def _step(stage: Stage, batch: Batch) -> torch.Tensor:
 
 
 def _due(stage: Stage, steps: int) -> list[torch.optim.Optimizer]:
-    """The optimisers that move after so many steps; at the end of an epoch all do: a checkpoint keeps no gradients."""
+    """The optimisers due after `steps` steps; at the end of an epoch all are, as a checkpoint keeps no gradients."""
     every = stage.accumulation or [1] * len(stage.optimisers)
     whole = steps % _steps(stage) == 0
     return [each for each, wait in zip(stage.optimisers, every, strict=True) if whole or steps % wait == 0]

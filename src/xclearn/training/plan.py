@@ -99,7 +99,7 @@ def stage_cost(
 
 
 def beside(cost: StageCost, held: int) -> StageCost:
-    """The same stage while other networks of so many bytes are there."""
+    """The same stage while `held` bytes of other networks stay in memory."""
     return replace(cost, parameters=cost.parameters + held)
 
 
@@ -113,7 +113,7 @@ def of_members(costs: Sequence[StageCost], n: int, kept: int) -> tuple[StageCost
 
 
 def require_fit(plan: Plan, available: int, alternatives: Callable[[], list[tuple[str, Plan]]]) -> None:
-    """Refuse a plan that exceeds `available` bytes, naming the first alternative setting that would fit."""
+    """Raise if a plan exceeds `available` bytes, naming the first alternative setting that would fit."""
     if plan.peak <= available:
         return
     fitting = next((setting for setting, other in alternatives() if other.peak <= available), None)
@@ -123,7 +123,7 @@ def require_fit(plan: Plan, available: int, alternatives: Callable[[], list[tupl
 
 
 def available_memory(device: torch.device) -> int:
-    """Bytes that can still be taken on the device, by the system's own word and the container's limit."""
+    """Bytes still free on the device, as the system and the container's limit report them."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     limits = [_meminfo_available(), _cgroup_available()]

@@ -1,4 +1,4 @@
-"""From a data set to what every algorithm trains on: vectoriser, features, relevance, and a hold-out if asked for.
+"""Turns a data set into what every algorithm trains on: vectoriser, features, relevance, and a hold-out if needed.
 
 Knows nothing about modules or devices.
 """
@@ -73,7 +73,7 @@ class Prepared:
     label_counts: np.ndarray  # (L,) over the whole train split, hold-out included
     n_train: int  # documents of the whole train split, hold-out included
     propensity: tuple[float, float]
-    n_cut: int = 0  # documents that are longer than the sequence kept of them
+    n_cut: int = 0  # documents cut to the maximum length
     label_names: Sequence[str] = ()
     source: Dataset | None = None  # what all this was made of
 

@@ -36,7 +36,7 @@ _BAG = "bag"  # the encoder that is added
 
 
 def require_hold_out(calibration: Calibration | None, stopping: Stopping | None) -> None:
-    """Refuse a calibration without documents to learn it on."""
+    """Raise if there are no documents to learn a calibration on."""
     if calibration is not None and stopping is None:
         todo = "Set stopping too: its hold-out is what the tree learns on."
         raise ConfigError("calibration needs held-out documents", where="calibration", todo=todo)
@@ -122,7 +122,7 @@ class _After:
 
 
 def _of_one_weight(steps: Sequence[ReRanking], run: Run) -> list[ReRanking]:
-    """Each calibrated with the least weight that one got: members are averaged, and chances are no scores."""
+    """All calibrated with the smallest weight of any: averaging probabilities with scores would make no sense."""
     trees = [step.calibration for step in steps if step.calibration is not None]
     weight = min(tree.weight for tree in trees)
     run.note(calibration_weight=weight)

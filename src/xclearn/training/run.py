@@ -1,4 +1,4 @@
-"""What a stage generator may ask of the run it is part of: device, seeded generators, kept structures, messages.
+"""What a stage generator gets from its run: device, seeded generators, kept structures, messages.
 
 Knows nothing about algorithms or batches.
 """
@@ -40,11 +40,11 @@ class Run:
         return torch.get_num_threads() if self.device.type == "cpu" else None
 
     def log(self, event: str, **facts: Any) -> None:
-        """Tell the callback; the library itself prints nothing."""
+        """Call the callback; the library itself prints nothing."""
         self._callback({"event": event, **facts})
 
     def note(self, **facts: float | int | str) -> None:
-        """What training found out that a reader of the model card should know."""
+        """Record a fact for the model card."""
         self.noted |= facts
         self.log("note", **facts)
 

@@ -25,7 +25,7 @@ from xclearn.training.stage import Stopping
 TEXT_WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of the cosine with a label's text, to choose from
 
 _AT_ONCE = 1024  # documents scored at a time
-_MOST_FILTERED = 100  # a few documents have hundreds of void labels; the rest of theirs is beyond any top 10
+_MOST_FILTERED = 100  # a few documents have hundreds of filtered labels; the top 10 needs no more
 
 
 class Ranking(Protocol):

@@ -50,7 +50,7 @@ class Stage:
     batch_size: int
     epochs: int
     optimisers: Sequence[torch.optim.Optimizer]  # learning rates are their peaks
-    accumulation: Sequence[int] = ()  # steps whose gradients each optimiser adds up before it moves; empty: one
+    accumulation: Sequence[int] = ()  # steps over which each optimiser accumulates gradients; empty: one
     schedule: Callable[[float], float]  # share of the stage done → factor on every learning rate
     score: Callable[[], float] | None = None  # the held-out metric after an epoch
     patience: int | None = None  # epochs without a rise of the score before the stage ends

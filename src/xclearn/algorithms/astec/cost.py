@@ -40,7 +40,7 @@ class ModuleCosts:
         return beside(cost, self._network + rows.held + self._served_rows)
 
     def kept(self, networks: int) -> int:
-        """Bytes that stay of a finished member of so many networks; a GPU hands them to the CPU."""
+        """Bytes that a finished member of `networks` networks keeps; from a GPU they move to the CPU."""
         return networks * (self._network + self._served_rows) if self.stages.device == "cpu" else 0
 
     @property

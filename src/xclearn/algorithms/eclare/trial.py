@@ -24,12 +24,12 @@ from xclearn.training.prepare import Prepared
 from xclearn.training.run import Run
 from xclearn.training.scoring import held_out_score
 
-HELD_OUT, MOST_HELD_OUT = 0.05, 5_000  # documents of the hold-out: a share of train, and at most so many
+HELD_OUT, MOST_HELD_OUT = 0.05, 5_000  # documents of the hold-out: a share of train, and the most
 GROUP = 32  # documents at least of a group that leaves together
 
 
 def parted(data: Prepared, run: Run) -> Prepared:
-    """Train without some groups of documents, and these as its hold-out."""
+    """Split some groups of documents off train as its hold-out."""
     n_documents = data.relevance.shape[0]
     n_groups = 1 << max(0, (n_documents // GROUP).bit_length() - 1)
     group = run.keep("trial-groups", lambda: cluster_labels(data.features, n_groups, run.seed_of("trial")))
@@ -67,7 +67,7 @@ def best_choice(scores: Mapping[tuple[int, float], float], n: int, run: Run) -> 
     """The order of convolution and the share of GAME that score best on n documents.
 
     The first that was tried, which uses the graph least, unless another is ahead of it by more than chance may give:
-    half the standard error that a mean of so many shares can have.
+    half the standard error of a mean over that many documents.
     """
     found = run.keep("choice", lambda: np.array(_ahead(scores, n)))
     order, game = int(found[0]), float(found[1])

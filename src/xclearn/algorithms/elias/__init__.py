@@ -75,7 +75,7 @@ class Elias(Algorithm):
     first: Phase = field(default_factory=Phase)  # how stage 1 is trained
     second: Phase = field(default_factory=Phase)  # how stage 2 is trained
     n_clusters: Auto[Count] = AUTO  # a power of two
-    cluster_text: bool = False  # labels are clustered by their own texts too, where they have any
+    cluster_text: bool = False  # cluster labels by their own texts too, if they have any
     beam: Auto[Count] = AUTO  # clusters explored for a document
     edges_per_cluster: Auto[Count] = AUTO  # labels that a cluster may lead to
     shortlist_size: Auto[Count] = AUTO  # labels scored for a document
@@ -85,7 +85,7 @@ class Elias(Algorithm):
     edge_scale: Auto[Rate] = AUTO  # how many edges of a cluster may be certain at once
     edge_start: Literal["random", "matches"] = "matches"  # of edge weights: uniform in 0…1, or log of the matches
     restart_labels: bool = False  # label rows start again in stage 2
-    most_clusters: Number = 0  # explored in training at most, drawn by their chances; 0: all
+    most_clusters: Number = 0  # explored in training at most, drawn by their probabilities; 0: all
     recluster_after: Number = 0  # epochs of a first stage 1 whose encoder clusters the labels again; 0: none
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # adam is the authors' choice; set label_lr near 0.005 with it
     weight_decay: Weight = 0.0  # of AdamW, on matrices

@@ -6,8 +6,8 @@
 Label classifiers are trained by p on what the paths find, or apart from them; then the index only finds labels, and
 σ(w_l · x + b_l) ranks these.
 
-Chances are kept as logarithms, so that a path however unlikely still learns. Which paths are taken is decided without a
-gradient; it then flows through those taken. Fixed edges are all certain: the index is then a partition of the labels.
+Probabilities are kept as logarithms, so that even an unlikely path learns. Paths are chosen without a gradient, which
+then flows through the chosen ones. Fixed edges are all certain: the index is then a partition of the labels.
 Knows nothing about stages or optimisers.
 """
 
@@ -128,7 +128,7 @@ class EdgeIndex(nn.Module):
         """The `size` best labels of each document below its best clusters.
 
         With `positives` also below the parents of these, which are then found before any other label. `most` keeps so
-        many clusters of a document at random by their chances, as the authors' code does.
+        many clusters of a document, drawn by their probabilities, as the authors' code does.
         """
         pairs = self._explored(chances, strengths, beam, positives, most)
         strengths = strengths.clamp(max=0)
@@ -281,8 +281,8 @@ def path_losses(logits: torch.Tensor, reach: torch.Tensor, target: torch.Tensor)
 def edges_from_matches(relevance: sp.csr_matrix, matches: sp.csr_matrix, size: int) -> tuple[np.ndarray, np.ndarray]:
     """The `size` labels that each cluster is matched with most, −1 where there are fewer, and how much: (C, E) twice.
 
-    `matches` (N, C) holds the chances of each document's best clusters. A label stands first in the row of the cluster
-    that it is matched with most, so that it is not lost as long as there is room.
+    `matches` (N, C) holds the probabilities of each document's best clusters. A label comes first in the row of the
+    cluster that it is matched with most, so that it is kept as long as there is room.
     """
     counts = sp.csr_matrix(relevance.T @ matches, dtype=np.float32)  # (L, C)
     largest = counts.max(axis=1).toarray().ravel()

@@ -2,15 +2,15 @@
 
 From Mishra et al., "Light-weight Deep Extreme Multilabel Classification" (IJCNN 2023). A label encoder places each
 label near its documents, the labels nearest to a document are what it is trained against, and as training moves the
-documents, labels are placed anew every few epochs. One network and one classifier a label; no surrogate task and,
+documents, labels are embedded again every few epochs. One network and one classifier a label; no surrogate task and,
 unless asked for, no re-ranker.
 
 What differs from the authors' code: with `negatives = "all"` (the default on a GPU, and for few labels) classifiers are
-trained against all labels, and labels are placed once, at the end; they are placed anew after the last epoch
+trained against all labels, and labels are placed once, at the end; they are embedded again after the last epoch
 (`final_refresh`); the label encoder starts as the identity; label rows start at zero with the prior −ln L and are
 trained by SGD instead of Adam; all relevant labels are trained in every step, not at most twenty; one learning-rate
-cycle instead of halvings, and the moments of the encoder's Adam start anew whenever labels were placed; the weight of
-the two scores is chosen on held-out documents, never on test.
+cycle instead of halvings, and the moments of the encoder's Adam start at zero after each embedding of labels; the weight
+of the two scores is chosen on held-out documents, never on test.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Lightdxml(Algorithm):
         self._documents = feature_rows(data.features, run.device)
         self._labels = SparseRows.of(data.relevance, run.device)
         if missing := data.size.n_labels - len(np.unique(data.relevance.indices)):
-            run.note(labels_without_documents=missing)  # without a mean they lie nowhere and are never found
+            run.note(labels_without_documents=missing)  # they have no mean and are never found
         rows, epochs, lr = self._row_stages(run.device.type), self.model_epochs, self.model_lr
         encoder, classifier = self._encoder(data, run), rows.classifier(data.size.n_labels, lr, ROW_LR)
         self.encoders_, self.classifiers_ = {"document": encoder}, {"document": classifier}
@@ -217,7 +217,7 @@ class Lightdxml(Algorithm):
         return [(begin, min(begin + every, epochs)) for begin in range(0, epochs, every)]
 
     def _place(self, name: str, places: LabelEncoder, data: Prepared, run: Run) -> Generator[Stage, None, torch.Tensor]:
-        """Train the label encoder on the documents as they lie now (N, D); then labels lie where it says."""
+        """Train the label encoder on the current document vectors (N, D), and embed the labels with it."""
         vectors = encoded(self.encoders_["document"], self._documents, run.device)
         task = LabelTask(places, vectors, label_means(vectors, self._labels), self._labels)
         stages = replace(self._row_stages(run.device.type), batch_size=self.label_batch_size)

@@ -21,7 +21,7 @@ class BestCycle:
         self.weights: dict[str, torch.Tensor] = {}
 
     def finished(self, score: float, epochs: int) -> bool:
-        """See a cycle of so many epochs that ended with this score; whether it was the last."""
+        """Record a cycle of `epochs` epochs and its score; whether it was the last."""
         if score > self.score:
             self.score, self.since_best = score, 0
             self.weights = {name: value.clone() for name, value in self.module.state_dict().items()}

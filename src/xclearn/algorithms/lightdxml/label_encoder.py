@@ -1,4 +1,4 @@
-"""Labels embedded among documents: from the mean of a label's documents to the place where it is looked for.
+"""Labels embedded among documents: from the mean of a label's documents to the label's embedding.
 
 The encoder is trained so that each document lies near its labels. Vectors of documents are given and stay fixed. Knows
 nothing about stages, search or classifiers.
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from xclearn.parts.encoders import encoder_optimisers
 from xclearn.parts.rows import SparseRows
 
-_AT_ONCE = 8192  # documents whose labels are looked at at a time
+_AT_ONCE = 8192  # documents whose labels are read at a time
 
 
 @final
@@ -72,7 +72,7 @@ class LabelTask:
 
     @torch.no_grad()
     def embeddings(self) -> torch.Tensor:
-        """Where every label lies (L, D)."""
+        """The embedding of every label (L, D)."""
         return torch.cat([self.encoder(part) for part in self.means.split(_AT_ONCE)])
 
 
