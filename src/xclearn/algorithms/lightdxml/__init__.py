@@ -9,8 +9,8 @@ What differs from the authors' code: with `negatives = "all"` (the default on a 
 trained against all labels, and labels are placed once, at the end; they are embedded again after the last epoch
 (`final_refresh`); the label encoder starts as the identity; label rows start at zero with the prior −ln L and are
 trained by SGD instead of Adam; all relevant labels are trained in every step, not at most twenty; one learning-rate
-cycle instead of halvings, and the moments of the encoder's Adam start at zero after each embedding of labels; the weight
-of the two scores is chosen on held-out documents, never on test.
+cycle instead of halvings, and the moments of the encoder's Adam start at zero after each embedding of labels; the
+weight of the two scores is chosen on held-out documents, never on test.
 """
 
 from __future__ import annotations
