@@ -48,7 +48,6 @@ PATIENCE = 40.0  # seconds for an answer; the server gives up after 30
 JSON_HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 XC = "from xclearn.cli.main import main; main()"
 WORKERS, OPTIONS = 2, ("--header-timeout", "3", "--body-timeout", "3")
-ROOM = 20 << 20  # bytes that memory may grow by, and a tenth of itself
 
 
 def write_model(folder: Path, n_labels: int, seed: int) -> None:
@@ -383,7 +382,7 @@ async def soak(server: Server, clients: Clients, abuse: Abuse, arguments: argpar
     report("80 %", steady, {**facts, **grown, "killed": abuse.done["killed"]}, arguments)
     over = await open_loop(clients, 3 * capacity, arguments.overload_seconds, seed=2)
     report("3 x", over, facts, arguments)
-    return faults(steady, over, grown, abuse)
+    return faults(steady, over, grown, abuse, arguments.room)
 
 
 def grown_memory(samples: list[dict[str, int]]) -> dict[str, float]:
@@ -405,7 +404,7 @@ def report(phase: str, outcome: Outcome, facts: dict[str, Any], arguments: argpa
         record("soak", row)
 
 
-def faults(steady: Outcome, over: Outcome, grown: dict[str, float], abuse: Abuse) -> list[str]:
+def faults(steady: Outcome, over: Outcome, grown: dict[str, float], abuse: Abuse, room: float) -> list[str]:
     rows = {"80 %": steady.row(), "3 x": over.row()}
     found = [f"{name}: {row}" for name, row in rows.items() if row["wrong"] or row["5xx"]]
     most = abuse.done["killed"] * 64  # requests that a worker may have had in hand
@@ -413,7 +412,7 @@ def faults(steady: Outcome, over: Outcome, grown: dict[str, float], abuse: Abuse
         found.append(f"lost: {dict(steady.lost)} of at most {most}, and {dict(over.lost)}")
     for name in ("supervisor", "worker"):
         start, end = grown[f"{name}_start_MiB"], grown[f"{name}_end_MiB"]
-        if end > 1.1 * start + ROOM / (1 << 20):
+        if end > 1.1 * start + room:
             found.append(f"{name}: {start} MiB became {end} MiB")
     if min(abuse.done["good model"], abuse.done["broken model"], abuse.done["killed"]) == 0:
         found.append(f"not all was tried: {dict(abuse.done)}")
@@ -427,6 +426,7 @@ def main() -> None:
     parser.add_argument("--capacity-seconds", type=float, default=20)
     parser.add_argument("--beat", type=float, default=20, help="seconds between two models, or two killed workers")
     parser.add_argument("--labels", type=int, default=100_000)
+    parser.add_argument("--room", type=float, default=20, help="MiB, and a tenth, that memory may grow by")
     parser.add_argument("--record", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="xclearn-soak-") as name:

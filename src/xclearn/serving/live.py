@@ -138,29 +138,29 @@ class Folder:
 class Live:
     """The service of now; `take` replaces it."""
 
-    def __init__(self, settings: Settings, sealed: Sealed, predictor: Predictor, metrics: Metrics) -> None:
-        self._settings, self._metrics = settings, metrics
+    def __init__(self, settings: Settings, sealed: Sealed, metrics: Metrics) -> None:
+        self._settings, self.metrics = settings, metrics
         self._thread = ThreadPoolExecutor(1, "predict")
         self._turns = Turns(ThreadPoolExecutor(_AT_ONCE, "answer"), _AT_ONCE, _MOST_WAITING)
         self._taking = asyncio.Lock()
-        self.now = self._service(predictor, sealed)
+        self.now = self._service(sealed)
 
     async def take(self, sealed: Sealed) -> None:
         """Serve another model from the next request on."""
         async with self._taking:
             started = time.perf_counter()
-            predictor = await asyncio.to_thread(sealed_predictor, sealed, self._settings.n_threads)
-            self.now = self._service(predictor, sealed)
-            self._metrics.add(RELOADS, series='result="done"')
+            self.now = await asyncio.to_thread(self._service, sealed)
+            self.metrics.add(RELOADS, series='result="done"')
             log_event("reload", version=sealed.version, seconds=round(time.perf_counter() - started, 3))
 
     @property
     def stale(self) -> bool:
         """Whether the folder has changed since the model in service was read."""
-        return self._metrics.total(STALE) > 0
+        return self.metrics.total(STALE) > 0
 
-    def _service(self, predictor: Predictor, sealed: Sealed) -> Service:
-        queue = Batcher(predictor, self._thread, self._metrics, self._settings.limits)
+    def _service(self, sealed: Sealed) -> Service:
+        predictor = sealed_predictor(sealed, self._settings.n_threads)
+        queue = Batcher(predictor, self._thread, self.metrics, self._settings.limits)
         return Service(predictor, _facts(sealed, predictor), queue, self._turns)
 
 

@@ -11,13 +11,16 @@ import socket
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from xclearn.errors import ConfigError
 from xclearn.inference.sealed import seal
+from xclearn.serving.live import Live
 from xclearn.serving.log import log_to_stdout
-from xclearn.serving.metrics import N_VALUES
+from xclearn.serving.metrics import N_VALUES, Metrics
 from xclearn.serving.settings import Settings
 from xclearn.serving.supervisor import RELOAD, Supervisor
-from xclearn.serving.trial import SPAWN, sealed_predictor
+from xclearn.serving.trial import SPAWN
 from xclearn.serving.worker import work, work_alone
 
 
@@ -29,14 +32,15 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
     started = time.perf_counter()
     sealed = seal(settings.folder)
     seconds = time.perf_counter() - started
-    predictor = sealed_predictor(sealed, settings.n_threads)
-    say(f"verified: every byte of {settings.folder} hashed in {seconds:.2f} s, {len(predictor.labels):,} labels")
+    live = Live(settings, sealed, Metrics(np.zeros((1, N_VALUES)), 0))  # what cannot answer does not start
+    n_labels = live.now.facts["n_labels"]
+    say(f"verified: every byte of {settings.folder} hashed in {seconds:.2f} s, {n_labels:,} labels")
     say(f"serving: {_address(listener)} (process {os.getpid()}, workers: {settings.workers})")
     log_to_stdout()
     if settings.workers == 1:
-        work_alone(settings, listener, sealed, predictor)
+        work_alone(settings, listener, sealed, live)
         return
-    del predictor
+    del live
     _share_cores(settings.n_threads)
     values = SPAWN.RawArray("d", (settings.workers + 1) * N_VALUES)  # the last row is the supervisor's
     Supervisor(settings, listener, values, sealed, say).run(work)

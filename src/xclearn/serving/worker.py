@@ -14,7 +14,6 @@ from typing import Any, final
 import numpy as np
 import uvicorn
 
-from xclearn.inference.predictor import Predictor
 from xclearn.inference.sealed import Sealed
 from xclearn.serving.app import create_app
 from xclearn.serving.connections import Crowd, room_for
@@ -23,7 +22,7 @@ from xclearn.serving.log import log_event, log_to_stdout
 from xclearn.serving.metrics import IN_FLIGHT, N_VALUES, Metrics
 from xclearn.serving.settings import Settings
 from xclearn.serving.supervisor import RELOAD, STOP
-from xclearn.serving.trial import candidate, sealed_predictor
+from xclearn.serving.trial import candidate
 
 _Stop = Callable[[], None]
 _Reloading = Callable[[_Stop], Coroutine[Any, Any, None]]
@@ -38,16 +37,14 @@ def work(
     log_to_stdout()
     metrics = Metrics(np.frombuffer(values).reshape(-1, N_VALUES), row)
     metrics.set(IN_FLIGHT, 0)  # those of a worker that died
-    live = Live(settings, sealed, sealed_predictor(sealed, settings.n_threads), metrics)
+    live = Live(settings, sealed, metrics)
     sealed.close()
     _answer(settings, live, listener, metrics, lambda stop: _take_from_supervisor(models, live, metrics, stop))
 
 
-def work_alone(settings: Settings, listener: socket.socket, sealed: Sealed, predictor: Predictor) -> None:
+def work_alone(settings: Settings, listener: socket.socket, sealed: Sealed, live: Live) -> None:
     """The only worker, in this process."""
-    metrics = Metrics(np.zeros((1, N_VALUES)), 0)
-    live = Live(settings, sealed, predictor, metrics)
-    folder = Folder(sealed, metrics)
+    folder, metrics = Folder(sealed, live.metrics), live.metrics
     _answer(settings, live, listener, metrics, lambda _: _take_from_folder(settings, live, folder, metrics))
 
 
