@@ -119,7 +119,9 @@ def _grown(servable: Servable, maker: TextRows, added: Sequence[NewLabel]) -> Se
     texts = servable.vectoriser.transform([each.text for each in added])
     examples = [text for each in added for text in each.examples]
     counts = np.array([len(each.examples) for each in added])
-    vectors = servable.encoders[scorer.vector].encode(servable.vectoriser.transform(examples))  # (examples, D)
+    vectors = np.zeros((0, scorer.weight.shape[1]), dtype=np.float32)  # (examples, D)
+    if examples:
+        vectors = servable.encoders[scorer.vector].encode(servable.vectoriser.transform(examples))
     owner = np.repeat(np.arange(len(added)), counts)
     share = sp.csr_matrix((1 / counts[owner], (owner, np.arange(len(owner)))), (len(added), len(owner)))
     rows, biases = maker.rows(texts, share @ vectors, counts)

@@ -5,9 +5,10 @@ the encoder, and Dahiya et al., "NGAME" (WSDM 2023), which goes on to a classifi
 relevant labels of each document and contrasts each with the labels of the batch, random ones, and hard ones if asked
 for. Stage 2 keeps the encoder and trains what documents change about each label's row.
 
-What differs from these papers: the encoder is a bag of tokens with a block for either side, so that it trains on a CPU;
-a label's row is held to its text by how few documents it has; what is served is one row a label, text and documents
-together, and a score is a probability.
+What differs from these papers: the encoder is a bag of tokens with a block for either side, so that it trains on a CPU,
+unless the vectoriser is `pretrained`: then it is one transformer for both sides, with gradient caching, told from near
+labels found by exact search. A label's row is held to its text by how few documents it has; what is served is one row
+a label, text and documents together, and a score is a probability.
 """
 
 from __future__ import annotations
@@ -15,21 +16,38 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from pathlib import Path
+from typing import Any, ClassVar, Literal, final
 
 import torch
 
 from xclearn.algorithms.dual_encoder.frequency_mix import Rows
 from xclearn.algorithms.dual_encoder.mixing import frequency_mix
-from xclearn.algorithms.dual_encoder.network import BagTowers, DualNetwork, random_tokens
-from xclearn.algorithms.dual_encoder.stages import DualMaterial, DualStages, hard_labels, with_label_documents
+from xclearn.algorithms.dual_encoder.network import BagTowers, DualNetwork, TransformerTower, random_tokens
+from xclearn.algorithms.dual_encoder.stages import (
+    DualMaterial,
+    DualStages,
+    EncoderCost,
+    hard_labels,
+    with_label_documents,
+)
 from xclearn.algorithms.dual_encoder.tasks import Drawing, DualTask, HeldRows, HeldRowTask
 from xclearn.config import AUTO, Auto, Count, Number, Rate, Share, Weight
+from xclearn.errors import ConfigError
 from xclearn.inference.components import AllLabels, Classifier, Sigmoid
 from xclearn.inference.servable import Servable
 from xclearn.inference.text_rows import TextRows
+from xclearn.parts.encoder_settings import (
+    TransformerSettings,
+    encoder_dim,
+    encoder_products,
+    encoder_weights,
+    encoder_working,
+    make_encoder,
+)
 from xclearn.parts.rows import SparseRows
-from xclearn.text import Subwords, WordPiece, Words
+from xclearn.parts.sequence_encoders import TransformerEncoder
+from xclearn.text import Pretrained, Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size
@@ -47,19 +65,21 @@ class DualEncoder(Algorithm):
 
     name: ClassVar[str] = "dual_encoder"
 
-    vectoriser: Words | WordPiece | Subwords = field(default_factory=Subwords)  # how texts become tokens
+    vectoriser: Words | WordPiece | Subwords | Pretrained = field(default_factory=Subwords)  # texts to tokens
+    encoder: Auto[Literal["bag", "transformer"]] = AUTO  # auto: what reads the vectoriser's tokens
     embedding_dim: Auto[Count] = AUTO  # length of document and label vectors
     word_vectors: str | None = None  # tokens start from a file, a transformer's folder or minilm; none: randomly
     batch_size: Auto[Count] = AUTO  # documents per step
     epochs: Auto[Count] = AUTO  # passes over train of the encoder
-    lr: Rate = 0.01  # peak learning rate of the encoder (Adam)
+    lr: Auto[Rate] = AUTO  # peak learning rate of the encoder (Adam); auto: 0.01, of a transformer 0.0002
     dropout: Share = 0.2  # after each ReLU
     temperature: Rate = 0.05  # cosines are divided by it
-    n_positives: Count = 3  # relevant labels drawn for a document in each step
-    n_negatives: Count = 2048  # random labels of a step beside the documents' own; as many as there are: all
-    hard_negatives: Number = 0  # labels near a document's own vector drawn for it in each step; 0: none
+    texts_at_once: Auto[Count] = AUTO  # texts that a transformer encodes at once; of more it keeps no layers
+    n_positives: Auto[Count] = AUTO  # relevant labels drawn for a document in each step
+    n_negatives: Auto[Number] = AUTO  # random labels of a step beside the documents' own; L or more: all labels
+    hard_negatives: Auto[Number] = AUTO  # labels near a document's own vector drawn for it in each step; 0: none
     hard_size: Count = 30  # near labels they are drawn from
-    refresh_every: Auto[Count] = AUTO  # epochs after which near labels are found, with exact search; auto: half
+    refresh_every: Auto[Count] = AUTO  # epochs after which near labels are found, by exact search
     label_documents: bool = False  # whether the text of a label is a document of it too
     average: Share = 0.0  # share of training, at its end, over whose steps the encoder's weights are averaged
     warm_up: Share = 0.1  # share of a stage in which learning rates rise
@@ -71,22 +91,48 @@ class DualEncoder(Algorithm):
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
-        epochs = 10 * scale if self.epochs is AUTO else self.epochs
+        gpu, transformer = device == "cuda", isinstance(self.vectoriser, Pretrained)
+        usual_epochs = 15 if transformer and gpu else 3 if transformer else 10 * scale
+        epochs = usual_epochs if self.epochs is AUTO else self.epochs
         return {
-            "embedding_dim": min(320 if device == "cuda" else 192, max(32, 2 * math.isqrt(size.n_labels))),
-            "batch_size": min(1024, max(16, size.n_documents // 50)),
+            "encoder": "transformer" if transformer else "bag",
+            "embedding_dim": min(320 if gpu else 192, max(32, 2 * math.isqrt(size.n_labels))),
+            "batch_size": min(64 if transformer and not gpu else 1024, max(16, size.n_documents // 50)),
             "epochs": epochs,
-            "refresh_every": math.ceil(epochs / 2),
+            "lr": 2e-4 if transformer else 0.01,
+            "texts_at_once": 2048 if gpu else 64,
+            "n_positives": 1 if transformer else 3,
+            "n_negatives": 0 if transformer else 2048,
+            "hard_negatives": 3 if transformer and gpu else 0,
+            "refresh_every": 2 if transformer else math.ceil(epochs / 2),
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
-        stages, dim = self._dual_stages(device), self.embedding_dim
-        drawn = self.batch_size * (self.n_positives + self.hard_negatives) + self.n_negatives
-        scored = min(size.n_labels, drawn)
-        costs = [stages.cost("encoder", self.epochs, size, dim, scored, rows=False)]
-        costs += [stages.cost("rows", self.row_epochs, size, dim, scored, rows=True)] if self.row_epochs else []
+        stages, drawn = self._dual_stages(device), self.batch_size * (self.n_positives + self.hard_negatives)
+        scored = min(size.n_labels, drawn + self.n_negatives)
+        encoder = self._encoder_cost(size, scored)
+        costs = [stages.cost("encoder", self.epochs, size, encoder, scored, rows=False)]
+        costs += [stages.cost("rows", self.row_epochs, size, encoder, scored, rows=True)] if self.row_epochs else []
         lists = 4 * self.hard_size * size.n_documents if self.hard_negatives else 0
         return Plan(device=device, data=size.data_bytes + 8 * size.n_label_entries + lists, stages=tuple(costs))
+
+    def _encoder_cost(self, size: Size, scored: int) -> EncoderCost:
+        if isinstance(self.vectoriser, Pretrained):
+            settings = TransformerSettings(pooling="mean", dropout=0.0)
+            _, weights = encoder_weights(settings, self.vectoriser, size.n_features, 0)
+            return EncoderCost(
+                kind=f"transformer {self.vectoriser.folder}",
+                dim=encoder_dim(self.vectoriser, 0),
+                bytes=4 * weights.values,
+                working=encoder_working(settings, self.vectoriser) * min(self.texts_at_once, self.batch_size + scored),
+                products=encoder_products(settings, self.vectoriser, 0),
+            )
+        dim = self.embedding_dim
+        tokens = self.batch_size * size.n_feature_entries / size.n_documents + scored * size.tokens_per_label
+        gradients = 8 * dim * math.ceil(min(size.n_features, tokens))
+        start = "random tokens" if self.word_vectors is None else f"tokens from {Path(self.word_vectors).name}"
+        table = 4 * size.n_features * dim
+        return EncoderCost(kind=f"bag, {start}", dim=dim, bytes=table, working=gradients, products=dim * dim)
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         train, stages = DualMaterial.of(data, run.device), self._dual_stages(run.device.type)
@@ -119,17 +165,25 @@ class DualEncoder(Algorithm):
         self.rows_ = Rows.of(parts[0], parts[-1] if self.row_epochs else 0 * parts[0], train.counts.cpu().numpy())
 
     def _servable(self, data: Prepared) -> Servable:
-        encoder, _ = self.network_.served()
+        encoder, self.label_encoder_ = self.network_.served()
         self.mix_ = frequency_mix(self.rows_, encoder, data, self.row_weight, self.stopping)
         classifier = Classifier("document", *self.mix_.folded(self.rows_))
         return Servable(data.vectoriser, {"document": encoder}, AllLabels(), [classifier], Sigmoid())
 
     def _text_rows(self) -> list[TextRows]:
-        _, encoder = self.network_.served()
         bias = float(self.mix_.biases[0])
-        return [TextRows(encoder, self.mix_.slope / self.temperature, bias, _EXAMPLES)]
+        return [TextRows(self.label_encoder_, self.mix_.slope / self.temperature, bias, _EXAMPLES)]
 
     def _network(self, train: DualMaterial, data: Prepared, run: Run) -> DualNetwork:
+        if self.encoder != ("transformer" if isinstance(self.vectoriser, Pretrained) else "bag"):
+            todo = "Leave `encoder` at auto, or set `vectoriser` too: a transformer reads what pretrained makes."
+            raise ConfigError("the encoder does not read these tokens", where="encoder", got=self.encoder, todo=todo)
+        if isinstance(self.vectoriser, Pretrained):
+            settings = TransformerSettings(pooling="mean", dropout=0.0)
+            unused = run.generator("tokens")
+            encoder = make_encoder(settings, self.vectoriser, data.vectoriser, 0, unused, sparse=False)
+            assert isinstance(encoder, TransformerEncoder)
+            return TransformerTower(encoder, self.texts_at_once).to(run.device)
         dim, sparse = self.embedding_dim, run.device.type == "cpu" and isinstance(train.documents, SparseRows)
         table = random_tokens(data.size.n_features, dim, run.generator("tokens"))
         if self.word_vectors is not None:

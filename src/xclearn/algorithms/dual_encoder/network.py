@@ -1,7 +1,7 @@
 """Encoders that put documents and label texts into one space of vectors of length one.
 
-`BagTowers` shares a token table between both and gives each a block of its own. Knows nothing about losses, stages or
-which label belongs to which document; `served` gives the forms that a servable runs.
+`BagTowers` shares a token table between both and gives each a block of its own; `TransformerTower` is one for both.
+Knows nothing about losses, stages or which label belongs to which document; `served` gives what a servable runs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from typing import final
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from xclearn.inference import components
+from xclearn.inference.layered import layered
 from xclearn.parts.rows import FeatureBatch, FeatureRows, bag_vectors
+from xclearn.parts.sequence_encoders import TransformerEncoder
 from xclearn.parts.text_network import EmbeddingBlock
 
 _AT_ONCE = 4096  # texts encoded at a time outside training
@@ -25,6 +28,7 @@ class DualNetwork(nn.Module, ABC):
     """Features of texts → vectors (n, D) of length one."""
 
     dim: int
+    weight_decay: float = 0.0
 
     @abstractmethod
     def documents(self, features: FeatureBatch) -> torch.Tensor: ...
@@ -84,6 +88,46 @@ class BagTowers(DualNetwork):
         blocks = self.document_block, self.label_block
         first, second = (components.Bag(table, [block.served(), components.Unit()]) for block in blocks)
         return first, second
+
+
+@final
+class TransformerTower(DualNetwork):
+    """A pretrained transformer, the same for documents and labels.
+
+    Beyond `at_once` texts it encodes in parts of about equal length, twice: with a gradient only when that is asked for
+    (gradient caching, Gao et al. 2021). What is held does not depend on the batch then.
+    """
+
+    weight_decay = 0.01
+
+    def __init__(self, encoder: TransformerEncoder, at_once: int) -> None:
+        super().__init__()
+        self.encoder, self.at_once, self.dim = encoder, at_once, encoder.dim
+
+    def documents(self, features: FeatureBatch) -> torch.Tensor:
+        assert isinstance(features, torch.Tensor)
+        if len(features) <= self.at_once:
+            return F.normalize(self.encoder(features), dim=1)
+        order = (features >= 0).sum(dim=1).argsort(stable=True)
+        parts = [self._part(features[rows]) for rows in order.split(self.at_once)]
+        return F.normalize(torch.cat(parts)[order.argsort()], dim=1)
+
+    def labels(self, features: FeatureBatch) -> torch.Tensor:
+        return self.documents(features)
+
+    def _part(self, features: torch.Tensor) -> torch.Tensor:
+        if not torch.is_grad_enabled():
+            vectors: torch.Tensor = self.encoder(features)
+            return vectors
+        again: torch.Tensor = checkpoint(self.encoder, features, use_reentrant=False)
+        return again
+
+    def lazy_parameters(self) -> list[nn.Parameter]:
+        return []
+
+    def served(self) -> tuple[components.Encoder, components.Encoder]:
+        encoder = layered(self.encoder.served(), [components.Unit()])
+        return encoder, encoder
 
 
 def random_tokens(n_features: int, dim: int, generator: torch.Generator) -> torch.Tensor:

@@ -57,6 +57,18 @@ class DualMaterial:
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class EncoderCost:
+    """What an encoder of documents and label texts takes."""
+
+    kind: str  # in words
+    dim: int
+    bytes: int  # of its weights
+    working: int  # bytes of a step beside these
+    products: int  # multiplications for a text
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class DualStages:
     """What the stages of one run have in common."""
 
@@ -112,20 +124,21 @@ class DualStages:
             schedule=cosine_cycle(self.warm_up),
         )
 
-    def cost(self, name: str, epochs: int, size: Size, dim: int, scored: int, *, rows: bool) -> StageCost:
+    def cost(self, name: str, epochs: int, size: Size, encoder: EncoderCost, scored: int, *, rows: bool) -> StageCost:
         """Of a step against `scored` labels; `rows` after the encoder is trained."""
-        table, labels = 4 * size.n_features * dim, 4 * size.n_labels * dim
-        tokens = self.batch_size * size.n_feature_entries / size.n_documents + scored * size.tokens_per_label
-        gradients = 4 * dim * math.ceil(min(size.n_features, tokens))
-        held = 3 * labels + 4 * size.n_documents * dim if rows else table * (2 if self.average else 1)
+        dim, labels = encoder.dim, 4 * size.n_labels * encoder.dim
+        held = 3 * labels + 4 * size.n_documents * dim if rows else encoder.bytes * (1 if self.average else 0)
+        working = 12 * self.batch_size * scored + 24 * scored * dim + (labels if rows else encoder.working)
+        steps = size.n_documents / self.batch_size
+        encoding = 0.0 if rows else 6.0 * encoder.products * (size.n_documents + steps * scored)
         return StageCost(
             name=name,
-            parameters=table + held if rows else held,
-            optimiser=0 if rows else 2 * table,
-            working=12 * self.batch_size * scored + 24 * scored * dim + (labels if rows else 2 * gradients),
-            flops_per_epoch=6.0 * size.n_documents * scored * dim * (1 if rows else 1 + dim / self.batch_size),
+            parameters=encoder.bytes + held,
+            optimiser=0 if rows else 2 * encoder.bytes,
+            working=working,
+            flops_per_epoch=6.0 * size.n_documents * scored * dim + encoding,
             epochs=epochs,
-            path=f"about {scored:,} of {size.n_labels:,} labels a step",
+            path=f"{encoder.kind}: about {scored:,} of {size.n_labels:,} labels a step",
         )
 
     def _steps(self, items: torch.Tensor) -> int:
@@ -203,8 +216,10 @@ def task_score(task: DualTask, data: Prepared, stopping: Stopping | None) -> flo
 
 
 def _optimisers(network: DualNetwork, lr: float) -> list[torch.optim.Optimizer]:
-    """Adam; a token table whose gradient is sparse moves only where the batch has tokens."""
+    """AdamW; a token table whose gradient is sparse moves only where the batch has tokens."""
     lazy = network.lazy_parameters()
     others = [each for each in network.parameters() if not any(each is table for table in lazy)]
-    optimisers: list[torch.optim.Optimizer] = [torch.optim.Adam(others, lr=lr, fused=True)]
+    optimisers: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(others, lr=lr, weight_decay=network.weight_decay, fused=True)
+    ]
     return [*optimisers, LazyAdam(lazy, lr=lr)] if lazy else optimisers
