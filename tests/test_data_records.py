@@ -10,14 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from xclearn.data.columns import Reading
 from xclearn.data.folder import data_file
 from xclearn.data.records import read_documents, read_label_rows, read_records
 from xclearn.errors import DataError
 
 
-def records(path: Path, content: str | bytes, separator: str = ";") -> list[tuple[str | None, str, list[str | int]]]:
+def records(
+    path: Path, content: str | bytes, separator: str | None = None
+) -> list[tuple[str | None, str, list[str | int]]]:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return [(record.name, record.text, record.labels) for record in read_records(data_file(path), separator)]
+    found = read_records(data_file(path), Reading(label_separator=separator))
+    return [(record.name, record.text, record.labels) for record in found]
 
 
 def refusal(path: Path, content: str | bytes) -> DataError:
@@ -56,7 +60,7 @@ def test_parquet_with_lists_of_names_of_rows_and_joined_names(tmp_path: Path) ->
         (["x;y", ""], [["x", "y"], []]),
     ):
         parquet.write_table(pyarrow.table({"text": ["a", "b"], "labels": labels, "vector": [[0.5], [1.5]]}), path)
-        assert [record.labels for record in read_records(data_file(path), ";")] == expected
+        assert [record.labels for record in read_records(data_file(path))] == expected
 
 
 def test_fasttext(tmp_path: Path) -> None:
@@ -78,10 +82,11 @@ def test_a_text_of_ten_megabytes_is_read(tmp_path: Path) -> None:
         ("t.jsonl", '[{"text": "a", "labels": []}]', 1, "not a JSON object"),
         ("t.jsonl", "[" * 100_000, 1, "not a JSON object"),
         ("t.jsonl", '{"text": "a"}', 1, "no 'labels' here; got 'text'"),
-        ("t.jsonl", '{"body": "a"}', 1, "no 'text' and 'labels' here; got 'body'"),
+        ("t.jsonl", '{"words": "a"}', 1, "no 'text' and 'labels' here; got 'words'"),
+        ("t.jsonl", '{"text": "a", "label": ["x"]}\n{"text": "b", "tags": ["y"]}', 2, "no 'label' here"),
         ("t.jsonl", '{"text": 3, "labels": []}', 1, "'text' must be a text; got 3"),
         ("t.jsonl", '{"uid": 3, "text": "a", "labels": []}', 1, "'uid' must be a text"),
-        ("t.jsonl", '{"text": "a", "labels": "x;y"}', 1, "'labels' cannot be read"),
+        ("t.jsonl", '{"text": "a", "labels": "x;y"}', 1, "between the labels with --label-separator"),
         ("t.jsonl", '{"text": "a", "labels": [1.5]}', 1, "'labels' cannot be read"),
         ("t.jsonl", '{"text": "a", "labels": [true]}', 1, "'labels' cannot be read"),
         ("t.jsonl", '{"text": "a", "labels": [""]}', 1, "'labels' cannot be read"),
@@ -90,7 +95,9 @@ def test_a_text_of_ten_megabytes_is_read(tmp_path: Path) -> None:
         ("t.jsonl", b'{"text": "a", "labels": []}\n{"text": "\xff"}', 2, "not UTF-8"),
         ("t.csv", "text,labels\na,x\nb\n", 3, "2 fields expected; got 1"),
         ("t.csv", 'text,labels\n"a\nb",x\n"c,y\n', 4, "not readable as a table"),
-        ("t.csv", "body,tags\na,x\n", 2, "no 'text' and 'labels' here; got 'body, tags'"),
+        ("t.csv", "words,marks\na,x\n", 2, "no 'text' and 'labels' here; got 'words, marks'"),
+        ("t.csv", "words,marks\na,x\n", 2, "Name the column with --text-column and --label-column."),
+        ("t.csv", "text,labels\na,x,y\n", 2, "2 fields expected; got 3. The fields are cut at ','; --delimiter"),
         ("t.tsv", "text,labels\na,x\n", 2, "no 'text' and 'labels' here; got 'text,labels'"),
         ("t.parquet", b"PAR1 and nothing else", 1, "not readable as Parquet"),
         ("t.txt", "just text\n", 1, "neither an XC nor a fastText file"),
@@ -106,10 +113,10 @@ def test_bad_records_name_their_line(tmp_path: Path, name: str, content: str | b
 
 def test_parquet_without_the_columns(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
-    for table in ({"text": ["a"], "tags": [["x"]]}, {"body": ["a"]}):
+    for table in ({"text": ["a"], "marks": [["x"]]}, {"words": ["a"]}):
         parquet.write_table(pyarrow.table(table), path)
         with pytest.raises(DataError, match="'labels'"):
-            list(read_records(data_file(path), ";"))
+            list(read_records(data_file(path)))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +134,7 @@ def test_parquet_however_it_was_packed(tmp_path: Path, settings: dict[str, Any])
     labels = [[f"label {label}" for label in range(row % 1500, row % 1500 + row % 4)] for row in range(6000)]
     path = tmp_path / "t.parquet"
     parquet.write_table(pyarrow.table({"labels": labels, "text": texts}), path, **settings)
-    read = list(read_records(data_file(path), ";"))
+    read = list(read_records(data_file(path)))
     assert [record.text for record in read] == texts
     assert [record.labels for record in read] == labels
 

@@ -11,13 +11,25 @@ if TYPE_CHECKING:
     from xclearn.algorithms.blend import Blend
     from xclearn.algorithms.decaf import Decaf
     from xclearn.algorithms.one_vs_all import OneVsAll
-    from xclearn.data import Dataset, load_dataset
+    from xclearn.data import Dataset, Reading, load_dataset
     from xclearn.inference import evaluate, load
 
-__all__ = ["Blend", "Dataset", "Decaf", "OneVsAll", "__version__", "algorithms", "evaluate", "load", "load_dataset"]
+__all__ = [
+    "Blend",
+    "Dataset",
+    "Decaf",
+    "OneVsAll",
+    "Reading",
+    "__version__",
+    "algorithms",
+    "evaluate",
+    "load",
+    "load_dataset",
+]
 
 _HOMES = {
     "Dataset": "xclearn.data",
+    "Reading": "xclearn.data",
     "load_dataset": "xclearn.data",
     "evaluate": "xclearn.inference",
     "load": "xclearn.inference",

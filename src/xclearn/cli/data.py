@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from xclearn.cli.reading import Delimiter, LabelColumn, LabelSeparator, TextColumn, read_data
 from xclearn.cli.showing import print_table
 
 data_app = typer.Typer(help="Look at, check and convert data sets.", no_args_is_help=True)
@@ -26,12 +27,18 @@ def list_datasets() -> None:
 
 
 @data_app.command()
-def stats(data: Source, as_json: AsJson = False) -> None:
+def stats(
+    data: Source,
+    as_json: AsJson = False,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    delimiter: Delimiter = None,
+) -> None:
     """Counts of documents, labels and words."""
-    from xclearn.data.checks import statistics
-    from xclearn.data.load import load_dataset
+    from xclearn.data import Reading, statistics
 
-    found = statistics(load_dataset(data))
+    found = statistics(read_data(data, Reading(text_column, label_column, label_separator, delimiter)))
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -39,12 +46,18 @@ def stats(data: Source, as_json: AsJson = False) -> None:
 
 
 @data_app.command()
-def validate(data: Source, as_json: AsJson = False) -> None:
+def validate(
+    data: Source,
+    as_json: AsJson = False,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    delimiter: Delimiter = None,
+) -> None:
     """Report what is wrong; exit with 1 if something would break training."""
-    from xclearn.data import checks
-    from xclearn.data.load import load_dataset
+    from xclearn.data import Reading, checks
 
-    findings = checks.validate(load_dataset(data))
+    findings = checks.validate(read_data(data, Reading(text_column, label_column, label_separator, delimiter)))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings]))
     elif findings:
@@ -65,13 +78,18 @@ def graph(
     ] = [],  # noqa: B006 (typer copies it)
     seed: Annotated[int, typer.Option(help="Of the random walks.")] = 0,
     as_json: AsJson = False,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    delimiter: Delimiter = None,
 ) -> None:
     """Make the graph of train's labels, describe it, and write it as lines of label, label, weight."""
     from xclearn import config
-    from xclearn.data.load import load_dataset
+    from xclearn.data import Reading
     from xclearn.labels.graph import LabelGraph, describe, write_edges
 
-    chosen, loaded = config.build(LabelGraph, config.merge({}, settings), "graph"), load_dataset(data)
+    chosen = config.build(LabelGraph, config.merge({}, settings), "graph")
+    loaded = read_data(data, Reading(text_column, label_column, label_separator, delimiter))
     made = chosen.build(loaded.train.relevance, loaded.labels.names, seed)
     facts = describe(made)
     if out is not None:
@@ -88,12 +106,15 @@ def convert(
     data: Source,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The new folder; it must not exist, or be empty.")],
     format: Annotated[str, typer.Option("--format", "-f", help="jsonl, csv, parquet, xc or npz.")] = "jsonl",
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    delimiter: Delimiter = None,
 ) -> None:
     """Write the data set as a new folder in another format."""
-    from xclearn.data.load import load_dataset
-    from xclearn.data.write import write_dataset
+    from xclearn.data import Reading, write_dataset
 
-    write_dataset(load_dataset(data), folder, format)
+    write_dataset(read_data(data, Reading(text_column, label_column, label_separator, delimiter)), folder, format)
     typer.echo(f"Written to {folder}.", err=True)
 
 

@@ -19,6 +19,7 @@ from xclearn._version import __version__
 from xclearn.cli.data import data_app
 from xclearn.cli.labels import labels_app
 from xclearn.cli.progress import say
+from xclearn.cli.reading import Delimiter, LabelColumn, LabelSeparator, TextColumn
 from xclearn.errors import XclearnError
 
 app = typer.Typer(
@@ -105,11 +106,17 @@ def train(
     keep_texts: Annotated[
         bool, typer.Option("--keep-texts", help="The model carries training texts, which its server shows as evidence.")
     ] = False,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    delimiter: Delimiter = None,
 ) -> None:
     """Train a model and write its folder; if the data has a test split, measure it there."""
     from xclearn.cli.training import Request, train_model
+    from xclearn.data import Reading
 
-    rest = (config, device, seed, resume, overwrite, log, keep_texts)
+    reading = Reading(text_column, label_column, label_separator, delimiter)
+    rest = (config, device, seed, resume, overwrite, log, keep_texts, reading)
     train_model(Request(data, algorithm, out, tuple(settings), *rest))
 
 
@@ -144,11 +151,17 @@ def evaluate(
         typer.Option("--filter-rule", help="Filter pairs leave `both` predictions and truth, or only `predictions`."),
     ] = "both",
     device: PredictDevice = "cpu",
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    delimiter: Delimiter = None,
 ) -> None:
     """Measure a model on a split, with 95 % intervals."""
-    from xclearn.cli.measuring import measure
+    from xclearn.cli.measuring import Measure, measure
+    from xclearn.data import Reading
 
-    measure(model, data, split, as_json, bins, filter_rule, device)
+    reading = Reading(text_column, label_column, label_separator, delimiter)
+    measure(model, data, Measure(split, as_json, bins, filter_rule, device, reading))
 
 
 @app.command()

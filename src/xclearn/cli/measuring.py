@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
 
+from xclearn.cli.reading import read_data
 from xclearn.cli.showing import print_table
-from xclearn.data import Dataset, load_dataset
+from xclearn.data import Dataset, Reading
 from xclearn.inference.evaluation import evaluate, label_counts
 from xclearn.inference.predictor import Predictor
 from xclearn.metrics import Report, intervals, volume_bins
 
 
-def measure(model: Path, source: str, split: str, as_json: bool, bins: bool, filter_rule: str, device: str) -> None:
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """What was asked for on the command line."""
+
+    split: str
+    as_json: bool
+    bins: bool
+    filter_rule: str
+    device: str
+    reading: Reading
+
+
+def measure(model: Path, source: str, asked: Measure) -> None:
     """Evaluate a model folder on a split of a data set."""
-    predictor, data = Predictor.load(model), load_dataset(source)
-    report = evaluate(predictor, data, split=split, filter_rule=filter_rule, device=device)
+    predictor, data = Predictor.load(model), read_data(source, asked.reading)
+    report = evaluate(predictor, data, split=asked.split, filter_rule=asked.filter_rule, device=asked.device)
     bounds = intervals(report)
-    if as_json:
-        by_bin = _bin_values(report, data) if bins else {}
+    if asked.as_json:
+        by_bin = _bin_values(report, data) if asked.bins else {}
         sys.stdout.write(json.dumps({**report.values, **bounds, **by_bin}) + "\n")
         return
     print_table(
         ("metric", "percent", "95 % interval"), [_row(name, value, bounds) for name, value in report.values.items()]
     )
-    if bins:
+    if asked.bins:
         _print_bins(report, data)
 
 

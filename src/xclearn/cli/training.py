@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 
 from xclearn.cli.progress import say, training_view
+from xclearn.cli.reading import read_data
+from xclearn.data.columns import USUAL, Reading
 from xclearn.errors import ConfigError, nearest
 from xclearn.writing import remove_leftovers
 
@@ -38,6 +40,7 @@ class Request:
     overwrite: bool = False
     log: Path | None = None
     keep_texts: bool = False
+    reading: Reading = USUAL
 
     @property
     def checkpoint(self) -> Path:
@@ -58,7 +61,7 @@ def train_model(request: Request) -> None:
 
 
 def _train(request: Request) -> None:
-    from xclearn.data import load_dataset
+    from xclearn.data.checks import missed_separator
     from xclearn.training.checkpoint import Checkpoint
 
     source, algorithm = read_request(request)
@@ -67,8 +70,10 @@ def _train(request: Request) -> None:
     if request.resume and not request.overwrite and _was_finished(request):
         return
     refuse_occupied(request.out, request.overwrite)
-    data = load_dataset(source)
+    data = read_data(source, request.reading)
     say(describe(data))
+    for finding in missed_separator(data):
+        say(f"warning: {finding.count:,} {finding.what}, for example: {finding.examples[0]}")
     if request.keep_texts and not isinstance(data.train.documents, Sequence):
         raise ConfigError("only texts can be kept", where="--keep-texts", got="features")
     checkpoint = Checkpoint(request.checkpoint, replace=request.overwrite)
@@ -76,7 +81,7 @@ def _train(request: Request) -> None:
         fit(algorithm, data, request, checkpoint)
         values = measure_and_save(algorithm, data, request)
         checkpoint.remove()
-    _say_what_next(values, shlex.quote(str(request.out)), shlex.quote(source))
+    _say_what_next(values, shlex.quote(str(request.out)), shlex.join([source, *request.reading.flags()]))
 
 
 def _was_finished(request: Request) -> bool:

@@ -1,6 +1,7 @@
 """Data sets: read, checked, cut and written. What every algorithm is fitted on comes from here."""
 
 from xclearn.data.checks import Finding, statistics, validate
+from xclearn.data.columns import Reading
 from xclearn.data.dataset import Dataset, LabelSet, Split
 from xclearn.data.load import bundled_datasets, load_dataset
 from xclearn.data.propensity import propensity_of
@@ -13,6 +14,7 @@ __all__ = [
     "Dataset",
     "Finding",
     "LabelSet",
+    "Reading",
     "Split",
     "TopK",
     "bundled_datasets",

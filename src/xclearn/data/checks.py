@@ -5,6 +5,7 @@ Only counts and reports; it changes nothing, prints nothing, and knows nothing a
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,16 @@ from typing import Any, Literal, final
 import numpy as np
 import scipy.sparse as sp
 
+from xclearn.data.columns import AS_LIST
 from xclearn.data.dataset import Dataset, Documents, Split, kind_of
 from xclearn.data.splits import fingerprints, pairs_matrix, void_pairs
 
 FEW_DOCUMENTS = 5  # a label with fewer training documents is counted as rare
+
+_ALONE = 0.9  # of the documents have one label only, where a separator may have been missed
+_MANY = 20  # documents from which on it says something that each has a label of its own
+_MARKED = 0.2  # of the labels hold the mark that would cut them
+_MARKS = ("|", ";", ",")
 
 _SHOWN = 3  # examples of a finding
 _SHOWN_CHARACTERS = 80
@@ -145,6 +152,37 @@ def _duplicates(dataset: Dataset) -> Iterator[Finding]:
         yield Finding("warning", what, len(rows), _titles(splits[other], rows))
 
 
+def missed_separator(dataset: Dataset) -> Iterator[Finding]:
+    """Where nearly every document has one label only, its name may be several that were not cut apart."""
+    labels_of_rows = dataset.train.relevance.getnnz(axis=1)
+    labelled = int((labels_of_rows > 0).sum())
+    if not labelled or (labels_of_rows == 1).sum() < _ALONE * labelled:
+        return
+    used = np.flatnonzero(_documents_of_labels(dataset)).tolist()
+    names = [dataset.labels.names[label] for label in used]
+    found = _uncut(names)
+    if found:
+        separator, shown = found
+        what = f"labels that look like several in one; --label-separator {shlex.quote(separator)} would cut them apart"
+        yield Finding("warning", what, len(shown), _show(shown))
+    elif labelled >= _MANY and len(names) >= _ALONE * labelled and any(" " in name for name in names):
+        what = "labels of one document only, and nearly no document has two; is a --label-separator missing?"
+        yield Finding("warning", what, len(names), _show(names))
+
+
+def _uncut(names: list[str]) -> tuple[str, list[str]] | None:
+    """The separator, and the names that it would cut into parts of which some stand in several names."""
+    listed = [name for name in names if name.startswith(("[", "(", "{")) and name.endswith(("]", ")", "}"))]
+    if listed and len(listed) >= _MARKED * len(names):
+        return AS_LIST, listed
+    for mark in _MARKS:
+        marked = [name for name in names if mark in name]
+        parts = Counter(part.strip() for name in names for part in set(name.split(mark)))
+        if marked and len(marked) >= _MARKED * len(names) and max(parts.values()) > 1:
+            return mark, marked
+    return None
+
+
 def _shared_label_texts(dataset: Dataset) -> Iterator[Finding]:
     if isinstance(dataset.labels.texts, Sequence):
         counts = Counter(dataset.labels.texts)
@@ -186,6 +224,7 @@ _CHECKS: tuple[Callable[[Dataset], Iterator[Finding]], ...] = (
     _empty_documents,
     _documents_without_labels,
     _labels_without_documents,
+    missed_separator,
     _duplicates,
     _shared_label_texts,
     _label_text_in_documents,

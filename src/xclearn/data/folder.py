@@ -44,7 +44,7 @@ class About:
 
     name: str | None = None
     propensity: tuple[float, float] | None = None
-    label_separator: str = LABEL_SEPARATOR  # between the label names of a CSV or TSV field
+    label_separator: str | None = None  # between the label names of a CSV or TSV field; None: the usual one
     description: str = ""
 
 

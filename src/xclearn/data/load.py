@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, final
 
 import numpy as np
 import scipy.sparse as sp
 
+from xclearn.data.columns import USUAL, Reading, columns_of
 from xclearn.data.dataset import NO_PAIRS, Dataset, Documents, LabelSet, RowNumbers, Split
 from xclearn.data.folder import SPLITS, About, DataFile, data_file, find_files, read_about
 from xclearn.data.matrices import (
@@ -26,7 +28,8 @@ from xclearn.data.matrices import (
 )
 from xclearn.data.propensity import propensity_of
 from xclearn.data.records import Record, read_label_rows, read_records
-from xclearn.errors import DataError, nearest
+from xclearn.data.tables import delimiter_of, parquet_names, rows_of
+from xclearn.errors import ConfigError, DataError, nearest
 from xclearn.limits import limits, too_much
 
 Parts = Mapping[str, DataFile]
@@ -45,19 +48,24 @@ def describe_bundled(name: str) -> str:
 
 
 def load_dataset(
-    source: str | os.PathLike[str], *, name: str | None = None, label_separator: str | None = None
+    source: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    label_separator: str | None = None,
+    reading: Reading = USUAL,
 ) -> Dataset:
     """The data set of a bundled name, a folder, or a single file (which is then all train).
 
-    `name` replaces the name that the source gives itself; `label_separator` is what stands between the labels of a CSV
-    or TSV field (`;` unless the folder's `dataset.json` says otherwise).
+    `name` replaces the name that the source gives itself; `reading` names columns, the delimiter, and what stands
+    between the labels of a CSV or TSV field (`label_separator` for short), where they are not the usual ones.
     """
     path = _path(source)
     folder = path.is_dir()
     files = find_files(path) if folder else {"train": {"records": data_file(path)}}
     about = read_about(path / "dataset.json") if folder else About()
     name = name or about.name or (path.resolve().name if folder else data_file(path).stem)
-    splits, labels = _read(files, label_separator or about.label_separator)
+    separator = label_separator or reading.label_separator or about.label_separator
+    splits, labels = _read(files, replace(reading, label_separator=separator))
     return Dataset(
         name=name,
         train=splits["train"],
@@ -66,6 +74,31 @@ def load_dataset(
         dev=splits.get("dev"),
         propensity=about.propensity or propensity_of(name),
     )
+
+
+def describe_reading(source: str | os.PathLike[str], reading: Reading = USUAL) -> list[str]:
+    """A line for each table of the source whose columns or delimiter are not the usual ones: how it is read."""
+    path = _path(source)
+    parts = find_files(path) if path.is_dir() else {"train": {"records": data_file(path)}}
+    files = [parts[role]["records"] for role in SPLITS if "records" in parts.get(role, {})]
+    return [line for file in files if (line := _described(file, reading)) is not None]
+
+
+def _described(file: DataFile, reading: Reading) -> str | None:
+    if file.suffix not in ("csv", "tsv", "parquet"):
+        return None
+    if file.suffix == "parquet":
+        names, cut = parquet_names(file.path), ""
+    else:
+        delimiter = delimiter_of(file, reading)
+        names = list(next((row for _, row in rows_of(file, reading, list)), {}))
+        cut = "" if delimiter == {"csv": ",", "tsv": "\t"}[file.suffix] else f"delimiter {delimiter!r}, "
+    columns = columns_of(names, reading, f"{file.path}:1")
+    usual = not cut and columns.texts == ("text",) and columns.labels == "labels"
+    if usual or not columns.texts or columns.labels is None:  # what lacks a column is refused when it is read
+        return None
+    texts = " and ".join(f"'{name}'" for name in columns.texts)
+    return f"{file.path.name}: {cut}text from {texts}, labels from '{columns.labels}'"
 
 
 def _path(source: str | os.PathLike[str]) -> Path:
@@ -78,19 +111,26 @@ def _path(source: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _read(files: Mapping[str, Parts], separator: str) -> tuple[dict[str, Split], LabelSet]:
+def _read(files: Mapping[str, Parts], reading: Reading) -> tuple[dict[str, Split], LabelSet]:
     roles = {role: files[role] for role in SPLITS if role in files}
     label_parts = files.get("labels", {})
     with_features = {role: "features" in parts or is_xc_file(parts["records"]) for role, parts in roles.items()}
     if len(set(with_features.values())) > 1:
         raise DataError("some splits hold texts, others features", where=_paths(*roles.values()))
     if with_features["train"]:
+        _refuse_columns(reading, _paths(roles["train"]))
         splits, labels = _read_matrices(roles, label_parts)
     else:
-        splits, labels = _read_texts(roles, label_parts, separator)
+        splits, labels = _read_texts(roles, label_parts, reading)
     if not splits["train"].relevance.nnz:
         raise DataError("no document has a label", where=_paths(roles["train"]))
     return splits, labels
+
+
+def _refuse_columns(reading: Reading, where: str) -> None:
+    flags = replace(reading, label_separator=None).flags()  # a folder may name the separator of its label file's kind
+    if flags:
+        raise ConfigError("features have no columns of texts", where=where, got=" ".join(flags), todo="Leave it out.")
 
 
 def _paths(*groups: Parts) -> str:
@@ -143,12 +183,12 @@ def _numbered_labels(parts: Parts, n_labels: int) -> LabelSet:
 # Sets of texts: the label file says what the labels are, or else the names that are found.
 
 
-def _read_texts(roles: Mapping[str, Parts], label_parts: Parts, separator: str) -> tuple[dict[str, Split], LabelSet]:
+def _read_texts(roles: Mapping[str, Parts], label_parts: Parts, reading: Reading) -> tuple[dict[str, Split], LabelSet]:
     if "features" in label_parts:
         raise DataError("documents are texts, labels are features", where=_paths(label_parts))
     named = _named_labels(label_parts["records"]) if label_parts else None
     ids = _LabelIds(named)
-    tables = {role: _read_table(parts["records"], separator, ids) for role, parts in roles.items()}  # train comes first
+    tables = {role: _read_table(parts["records"], reading, ids) for role, parts in roles.items()}  # train comes first
     if named is None:
         named, label_of_id = ids.sorted_labels(n_train=1 + max(tables["train"].ids, default=-1))
     else:
@@ -225,11 +265,11 @@ class _Table(NamedTuple):
         return as_relevance(sp.csr_matrix(parts, shape=(len(self.texts), len(label_of_id))))
 
 
-def _read_table(file: DataFile, separator: str, label_ids: _LabelIds) -> _Table:
+def _read_table(file: DataFile, reading: Reading, label_ids: _LabelIds) -> _Table:
     texts: list[str] = []
     names: list[str] = []
     starts, ids = array("q", [0]), array("q")
-    for record in read_records(file, separator):
+    for record in read_records(file, reading):
         texts.append(record.text)
         ids.extend(label_ids.of(record))
         starts.append(len(ids))

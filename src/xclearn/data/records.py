@@ -6,26 +6,23 @@ nothing about label ids, splits or folders.
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterator
-from itertools import pairwise, repeat
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
-from xclearn.data.folder import DataFile
+from xclearn.data.columns import UID, USUAL, Columns, Reading, columns_of, split_labels
+from xclearn.data.folder import LABEL_SEPARATOR, DataFile
+from xclearn.data.tables import NumberedRows, Row, json_object, rows_of
 from xclearn.errors import DataError
 from xclearn.files import Lines, name_of, numbered_lines
-from xclearn.limits import largest_contents, limits, too_much
 
 FASTTEXT_PREFIX = "__label__"
 
-_FIELDS = ("uid", "label", "text", "title", "content", "labels", "target_ind")
-_LARGEST_FIELD = 2**31 - 1  # of a CSV field; Python's own limit of 128 KiB is less than a long document
-_ROWS_AT_ONCE = 4096  # of a Parquet file
-
-Row = dict[str, Any]
-NumberedRows = Iterator[tuple[int, Row]]
+_TABLES = ("csv", "tsv", "parquet")  # whose labels can stand in one field
+_LABEL_FIELDS = frozenset(("label", "uid", "text", "title", "content"))  # of a label file
 
 
 class Record(NamedTuple):
@@ -45,27 +42,34 @@ class LabelRow(NamedTuple):
     text: str | None
 
 
-def read_records(file: DataFile, separator: str) -> Iterator[Record]:
-    """The documents of a file; `separator` stands between the label names of a CSV, TSV or Parquet text field."""
-    rows = _fasttext_rows(file.path) if file.suffix == "txt" else _rows(file)
-    split_by = separator if file.suffix in ("csv", "tsv", "parquet") else None
+def read_records(file: DataFile, reading: Reading = USUAL) -> Iterator[Record]:
+    """The documents of a file, their labels cut at `;` where they stand in one field of a table."""
+    rows = (
+        _fasttext_rows(file.path) if file.suffix == "txt" else rows_of(file, reading, partial(_needed, file, reading))
+    )
+    separator = reading.label_separator or (LABEL_SEPARATOR if file.suffix in _TABLES else None)
+    first: Columns | None = None
     for line, row in rows:
         where = f"{file.path}:{line}"
-        text, labels = _text(row, where), row.get("labels", row.get("target_ind"))
+        columns = columns_of(row, reading, where)
+        first = first or columns  # objects of one file may have different keys, but not different meanings
+        text = _joined(row, columns.texts, where) if columns.texts[:1] == first.texts[:1] else None
+        labels = row[columns.labels] if columns.labels is not None and columns.labels == first.labels else None
         if text is None or labels is None:
-            missing = " and ".join(f"'{key}'" for key, value in (("text", text), ("labels", labels)) if value is None)
-            raise DataError(f"no {missing} here", where=where, got=", ".join(row), allowed="text, labels, uid")
-        yield Record(where, _string(row, "uid", where), text, _label_list(labels, where, split_by))
+            raise _incomplete(row, first, where, text is None, labels is None)
+        yield Record(where, _string(row, columns.uid or UID, where), text, _label_list(labels, where, separator))
 
 
 def read_label_rows(file: DataFile) -> Iterator[LabelRow]:
     """The labels of a label file: `label` (or `uid`) and, where there is one, `text`; a .txt has one name a line."""
-    for line, row in _label_name_rows(file) if file.suffix == "txt" else _rows(file):
+    rows = _label_name_rows(file) if file.suffix == "txt" else rows_of(file, USUAL, _LABEL_FIELDS.intersection)
+    for line, row in rows:
         where = f"{file.path}:{line}"
         name = _string(row, "label" if "label" in row else "uid", where)
         if not name:
             raise DataError("no 'label' here, or an empty one", where=where, got=", ".join(row), allowed="label, text")
-        yield LabelRow(line, name, _text(row, where))
+        texts = ("text",) if "text" in row else ("title", "content") if "title" in row else ()
+        yield LabelRow(line, name, _joined(row, texts, where))
 
 
 def read_documents(source: Lines) -> Iterator[str]:
@@ -90,9 +94,33 @@ def read_documents(source: Lines) -> Iterator[str]:
         yield from repeat("", blank_lines)
 
 
+def _needed(file: DataFile, reading: Reading, names: list[str]) -> list[str]:
+    """The columns of a Parquet file to read; none where it is incomplete, to show all that it has."""
+    columns = columns_of(names, reading, str(file.path))
+    if not columns.texts or columns.labels is None:
+        return []
+    return [name for name in (*columns.texts, columns.labels, columns.uid) if name is not None]
+
+
+def _incomplete(row: Row, first: Columns, where: str, no_text: bool, no_labels: bool) -> DataError:
+    """No such column; or where both columns are there, no value in them."""
+    if not first.texts or first.labels is None:
+        no_text, no_labels = not first.texts, first.labels is None
+    missing, flags = [], []
+    if no_text:
+        missing.append(f"'{first.texts[0] if first.texts else 'text'}'")
+        flags.append("--text-column")
+    if no_labels:
+        missing.append(f"'{first.labels or 'labels'}'")
+        flags.append("--label-column")
+    todo = f"Name the column with {' and '.join(flags)}."
+    what = f"no {' and '.join(missing)} here"
+    return DataError(what, where=where, got=", ".join(row), allowed="text, labels, uid", todo=todo)
+
+
 def _document_text(line: str, where: str) -> str:
-    row = _json_object(line, where)
-    text = _text(row, where)
+    row = json_object(line, where)
+    text = _joined(row, columns_of(row, USUAL, where).texts, where)
     if text is None:
         raise DataError("no 'text' here", where=where, got=", ".join(row), allowed="text")
     return text
@@ -103,164 +131,6 @@ def _is_json_object(line: str) -> bool:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def _rows(file: DataFile) -> NumberedRows:
-    match file.suffix:
-        case "jsonl" | "json":
-            return _json_rows(file.path)
-        case "csv":
-            return _csv_rows(file.path, ",")
-        case "tsv":
-            return _csv_rows(file.path, "\t")
-        case "parquet":
-            return _parquet_rows(file.path)
-    allowed = "jsonl, json, csv, tsv, parquet, txt (also with .gz, .xz, .bz2, .zst)"
-    raise DataError("the suffix says no format that holds texts", where=str(file.path), allowed=allowed)
-
-
-def _json_rows(path: Path) -> NumberedRows:
-    for number, line in numbered_lines(path):
-        if line and not line.isspace():
-            yield number, _json_object(line, f"{path}:{number}")
-
-
-def _json_object(line: str, where: str) -> Row:
-    try:
-        row = json.loads(line)
-        if "\\ud" in line or "\\uD" in line:  # half of a surrogate pair is valid JSON and no text
-            json.dumps(row, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"not a JSON object on one line ({error})", where=where, got=line) from error
-    if not isinstance(row, dict):
-        raise DataError("not a JSON object on one line", where=where, got=line)
-    return row
-
-
-def _csv_rows(path: Path, delimiter: str) -> NumberedRows:
-    csv.field_size_limit(min(limits().line, _LARGEST_FIELD))
-    lines = _RowLines(path)
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    header: list[str] = []
-    start = 1
-    try:
-        for fields in reader:
-            if not header:
-                header = [field.strip() for field in fields]
-            elif fields:
-                if len(fields) != len(header):
-                    raise DataError(f"{len(header)} fields expected", where=f"{path}:{start}", got=len(fields))
-                yield start, dict(zip(header, fields, strict=True))
-            start = reader.line_num + 1
-            lines.start_row(start)
-    except csv.Error as error:
-        raise DataError(f"not readable as a table ({error})", where=f"{path}:{start}") from error
-
-
-@final
-class _RowLines(Iterator[str]):
-    """The lines of a table. A row may take several, together no longer than a line may be: a quote that is never
-    closed makes one row of all that follows."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lines = numbered_lines(path, keep_ends=True)
-        self._longest = limits().line
-        self.start_row(1)
-
-    def start_row(self, line: int) -> None:
-        self._start = line
-        self._characters = 0
-
-    def __next__(self) -> str:
-        _, line = next(self._lines)
-        self._characters += len(line)
-        if self._characters > self._longest:
-            what = "a row of the table is too long; is a quote left open?"
-            raise too_much("line", what, where=f"{self._path}:{self._start}")
-        return line
-
-
-def _parquet_rows(path: Path) -> NumberedRows:
-    """Rows of the columns that mean something here. Run lengths and dictionaries can make millions of long texts of a
-    few bytes: repeated values stay one value, and what comes out is counted."""
-    from pyarrow.parquet import ParquetFile, read_metadata
-
-    number, seen = 0, 0
-    try:
-        metadata, most = read_metadata(path), largest_contents(path)
-        leaves = _plausible_leaves(metadata, path, most)
-        with ParquetFile(path, metadata=metadata, read_dictionary=leaves) as file:
-            columns = _readable_columns(file.schema_arrow)
-            if not columns and metadata.num_rows:
-                yield 1, {}  # who asked for the rows says what they lack
-                return
-            for batch in _batches(file, columns):
-                for values in zip(*map(_shared_values, batch.columns), strict=True):
-                    number += 1
-                    seen += sum(map(_characters, values))
-                    if seen > most:
-                        what = "the file unpacks to more text than its size makes plausible"
-                        raise too_much("expansion", what, where=f"{path}:{number}", most=most)
-                    yield number, dict(zip(columns, values, strict=True))
-    except DataError:
-        raise
-    except Exception as error:  # a damaged file fails in as many ways as Arrow has parts
-        raise DataError(f"not readable as Parquet ({error})", where=f"{path}:{number + 1}") from error
-
-
-def _batches(file: Any, columns: list[str]) -> Iterator[Any]:
-    """A row group at a time: each has dictionaries of its own, and Arrow cannot join those of lists."""
-    for group in range(file.num_row_groups):
-        yield from file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=columns, use_threads=False)
-
-
-def _plausible_leaves(metadata: Any, path: Path, most: int) -> list[str]:
-    """The paths of the columns to read, all of whose values and bytes the file can plausibly hold."""
-    leaves = set()
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            if column.path_in_schema.split(".")[0] in _FIELDS:
-                leaves.add(column.path_in_schema)
-                claimed = max(metadata.num_rows, column.num_values, column.total_uncompressed_size)
-                if claimed > most:
-                    what = "the file claims more rows, values or bytes than its size makes plausible"
-                    raise too_much("expansion", what, where=str(path), got=claimed, most=most)
-    return sorted(leaves)
-
-
-def _readable_columns(schema: Any) -> list[str]:
-    from pyarrow import types
-
-    columns = [field for field in schema if field.name in _FIELDS]
-    for field in columns:
-        inner = field.type.value_type if types.is_list(field.type) or types.is_large_list(field.type) else field.type
-        inner = inner.value_type if types.is_dictionary(inner) else inner
-        if types.is_nested(inner) or types.is_dictionary(inner):
-            raise ValueError(f"column '{field.name}' is of type {field.type}")
-    return [field.name for field in columns]
-
-
-def _shared_values(column: Any) -> list[Any]:
-    """The values of an Arrow array as Python has them, equal texts being one object."""
-    from pyarrow import types
-
-    if types.is_dictionary(column.type):
-        rows = column.indices.to_pylist()
-        words = {row: column.dictionary[row].as_py() for row in set(rows) - {None}}
-        return [words.get(row) for row in rows]
-    if types.is_list(column.type) or types.is_large_list(column.type):
-        inner, spans = _shared_values(column.values), pairwise(column.offsets.to_pylist())
-        present = column.is_valid().to_pylist()
-        return [inner[start:end] if here else None for (start, end), here in zip(spans, present, strict=True)]
-    return column.to_pylist()
-
-
-def _characters(value: Any) -> int:
-    """How much of a file this value takes at least, were nothing packed."""
-    if isinstance(value, list):
-        return 1 + sum(map(_characters, value))
-    return 1 + len(value) if isinstance(value, str | bytes) else 1
 
 
 def _fasttext_rows(path: Path) -> NumberedRows:
@@ -285,11 +155,11 @@ def _label_name_rows(file: DataFile) -> NumberedRows:
         yield number, {"label": name}
 
 
-def _text(row: Row, where: str) -> str | None:
-    """`text`, or the title and content of the XC repository's raw files; None when the row has neither."""
-    if "text" in row or "title" not in row:
-        return _string(row, "text", where)
-    parts = (_string(row, "title", where), _string(row, "content", where))
+def _joined(row: Row, columns: Sequence[str], where: str) -> str | None:
+    """One text of these columns, those that are empty left out; None where the first has none."""
+    parts = [_string(row, column, where) for column in columns]
+    if len(parts) < 2:
+        return parts[0] if parts else None
     return " ".join(part for part in parts if part)
 
 
@@ -302,8 +172,9 @@ def _string(row: Row, key: str, where: str) -> str | None:
 
 def _label_list(labels: Any, where: str, separator: str | None) -> list[str | int]:
     if separator is not None and isinstance(labels, str):
-        return [name for name in map(str.strip, labels.split(separator)) if name]
+        return list(split_labels(labels, separator, where))
     if not isinstance(labels, list) or not {str, int}.issuperset(map(type, labels)) or "" in labels:
         allowed = "a list of label names (texts) or of row numbers of the label file (integers)"
-        raise DataError("'labels' cannot be read", where=where, got=labels, allowed=allowed)
+        todo = "Name what stands between the labels with --label-separator." if isinstance(labels, str) else None
+        raise DataError("'labels' cannot be read", where=where, got=labels, allowed=allowed, todo=todo)
     return labels

@@ -1,0 +1,127 @@
+"""Which column of a table is the text, which the labels, and how a table is cut: as asked, or found by usual names."""
+
+from __future__ import annotations
+
+import ast
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, final
+
+from xclearn.errors import ConfigError, DataError, nearest
+
+TEXT_NAMES = ("text", "title", "document", "sentence", "content", "body", "description", "abstract", "question")
+LABEL_NAMES = (
+    *("labels", "target_ind", "label", "tags", "tag", "categories", "category", "subjects", "keywords"),
+    *("topics", "topic", "classes", "class", "genres"),
+)
+UID = "uid"
+AS_LIST = "list"  # the label separator of a cell that holds a list, as ['a', 'b']
+
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}  # as flags name them
+
+
+@final
+@dataclass(frozen=True)
+class Reading:
+    """How to read a table that does not follow the usual names; None is found out."""
+
+    text_column: str | None = None
+    label_column: str | None = None
+    label_separator: str | None = None  # between the labels of a cell; `list` for a cell such as ['a', 'b']
+    delimiter: str | None = None  # between the fields of a CSV or TSV line: one character, or a name in DELIMITERS
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and len(self.delimiter_character or "") != 1:
+            allowed = f"one character, or {', '.join(DELIMITERS)}"
+            raise ConfigError("not a delimiter", where="--delimiter", got=self.delimiter, allowed=allowed)
+
+    @property
+    def delimiter_character(self) -> str | None:
+        """The delimiter itself: `tab` and `\\t` as they are typed become the character."""
+        return self.delimiter and DELIMITERS.get(self.delimiter, self.delimiter.replace("\\t", "\t"))
+
+    def flags(self) -> list[str]:
+        """What was asked for, as it is given on the command line."""
+        asked = {
+            "--text-column": self.text_column,
+            "--label-column": self.label_column,
+            "--label-separator": self.label_separator,
+            "--delimiter": self.delimiter,
+        }
+        return [word for flag, value in asked.items() if value is not None for word in (flag, value)]
+
+
+USUAL = Reading()
+
+
+@final
+class Columns(NamedTuple):
+    """The columns that mean something here."""
+
+    texts: tuple[str, ...]  # joined by a space; empty where there is none
+    labels: str | None
+    uid: str | None
+
+
+def columns_of(names: Iterable[str], reading: Reading, where: str) -> Columns:
+    """The columns among these names; one that was asked for and is not there is refused."""
+    names = tuple(names)
+    for asked, flag in ((reading.text_column, "--text-column"), (reading.label_column, "--label-column")):
+        if asked is not None and asked not in names:
+            raise DataError(f"no column '{asked}' here ({flag})", where=where, todo=nearest(asked, names))
+    return _columns(names, reading.text_column, reading.label_column)
+
+
+def find_delimiter(header: str, reading: Reading, candidates: Sequence[str]) -> str:
+    """What cuts this header into known columns, or else into the most fields; the first of those that do it equally."""
+
+    def worth(delimiter: str) -> tuple[bool, int]:
+        names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
+        columns = _columns(tuple(names), reading.text_column, reading.label_column)
+        return bool(columns.texts) and columns.labels is not None, len(names)
+
+    return max(candidates, key=worth)
+
+
+def split_labels(cell: str, separator: str, where: str) -> list[str]:
+    """The label names of a cell, without the spaces around them."""
+    names = _listed(cell, where) if separator == AS_LIST else cell.split(separator)
+    return [name for name in map(str.strip, names) if name]
+
+
+def _listed(cell: str, where: str) -> list[str]:
+    try:
+        values = ast.literal_eval(cell.strip() or "[]")
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        values = None
+    if not isinstance(values, list | tuple | set) or not all(isinstance(value, str | int) for value in values):
+        allowed = "a list such as ['a', 'b']"
+        todo = "Or name what stands between the labels with --label-separator."
+        raise DataError("the cell holds no list of labels", where=where, got=cell, allowed=allowed, todo=todo)
+    return [str(value) for value in (sorted(values, key=str) if isinstance(values, set) else values)]
+
+
+@lru_cache(maxsize=256)
+def _columns(names: tuple[str, ...], text: str | None, labels: str | None) -> Columns:
+    texts = (text,) if text is not None else _texts([name for name in names if name != labels])
+    label = labels or _first(LABEL_NAMES, [name for name in names if name not in texts])
+    return Columns(texts, label, _first((UID,), names))
+
+
+def _texts(names: Sequence[str]) -> tuple[str, ...]:
+    """The raw files of the XC repository have title and content instead of a text."""
+    found = _first(TEXT_NAMES, names)
+    if found is None:
+        return ()
+    content = _first(("content",), names) if found.casefold() == "title" else None
+    return (found,) if content is None else (found, content)
+
+
+def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
+    """The first wanted name there is: as it is written, or else in other letters."""
+    folded: dict[str, str] = {}
+    for name in names:
+        folded.setdefault(name.strip().casefold(), name)
+    return next((name if name in names else folded[name] for name in wanted if name in folded), None)

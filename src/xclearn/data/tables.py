@@ -1,0 +1,211 @@
+"""Tables as rows, read one at a time: JSON lines, CSV, TSV and Parquet give dictionaries. Knows no field's meaning."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, final
+
+from xclearn.data.columns import DELIMITERS, Reading, find_delimiter
+from xclearn.data.folder import DataFile
+from xclearn.errors import ConfigError, DataError
+from xclearn.files import numbered_lines
+from xclearn.limits import largest_contents, limits, too_much
+
+_LARGEST_FIELD = 2**31 - 1  # of a CSV field; Python's own limit of 128 KiB is less than a long document
+_ROWS_AT_ONCE = 4096  # of a Parquet file
+_DELIMITERS = {"csv": tuple(DELIMITERS.values()), "tsv": ("\t",)}  # suffix -> what may cut its lines
+
+Row = dict[str, Any]
+NumberedRows = Iterator[tuple[int, Row]]
+Choose = Callable[[list[str]], Iterable[str]]  # of the columns of a Parquet file, those to read
+
+
+def rows_of(file: DataFile, reading: Reading, choose: Choose) -> NumberedRows:
+    """The rows of a file with the line, or row, each begins at; of a Parquet file only the columns chosen."""
+    if reading.delimiter is not None and file.suffix not in _DELIMITERS:
+        got = f"a {file.suffix} file"
+        raise ConfigError("only CSV and TSV have a delimiter", where=f"--delimiter for {file.path}", got=got)
+    match file.suffix:
+        case "jsonl" | "json":
+            return _json_rows(file.path)
+        case "csv" | "tsv":
+            return _csv_rows(file.path, delimiter_of(file, reading))
+        case "parquet":
+            return _parquet_rows(file.path, choose)
+    allowed = "jsonl, json, csv, tsv, parquet, txt (also with .gz, .xz, .bz2, .zst)"
+    raise DataError("the suffix says no format that holds texts", where=str(file.path), allowed=allowed)
+
+
+def delimiter_of(file: DataFile, reading: Reading) -> str:
+    """What was asked for, or what cuts the header; a .tsv has tabs."""
+    given, candidates = reading.delimiter_character, _DELIMITERS[file.suffix]
+    if given is not None or len(candidates) == 1:
+        return given or candidates[0]
+    lines = numbered_lines(file.path)
+    header = next((line for _, line in lines if line.strip()), "")
+    return find_delimiter(header, reading, candidates)
+
+
+def parquet_names(path: Path) -> list[str]:
+    """The columns of a Parquet file."""
+    from pyarrow.parquet import read_schema
+
+    try:
+        return list(read_schema(path).names)
+    except Exception as error:  # a damaged file fails in as many ways as Arrow has parts
+        raise _no_parquet(path, 1, error) from error
+
+
+def _json_rows(path: Path) -> NumberedRows:
+    for number, line in numbered_lines(path):
+        if line and not line.isspace():
+            yield number, json_object(line, f"{path}:{number}")
+
+
+def json_object(line: str, where: str) -> Row:
+    """The object on a line of JSON."""
+    try:
+        row = json.loads(line)
+        if "\\ud" in line or "\\uD" in line:  # half of a surrogate pair is valid JSON and no text
+            json.dumps(row, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not a JSON object on one line ({error})", where=where, got=line) from error
+    if not isinstance(row, dict):
+        raise DataError("not a JSON object on one line", where=where, got=line)
+    return row
+
+
+def _csv_rows(path: Path, delimiter: str) -> NumberedRows:
+    csv.field_size_limit(min(limits().line, _LARGEST_FIELD))
+    lines = _RowLines(path)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    header: list[str] = []
+    start = 1
+    try:
+        for fields in reader:
+            if not header:
+                header = [field.strip() for field in fields]
+            elif fields:
+                if len(fields) != len(header):
+                    todo = f"The fields are cut at {delimiter!r}; --delimiter names another."
+                    what = f"{len(header)} fields expected"
+                    raise DataError(what, where=f"{path}:{start}", got=len(fields), todo=todo)
+                yield start, dict(zip(header, fields, strict=True))
+            start = reader.line_num + 1
+            lines.start_row(start)
+    except csv.Error as error:
+        raise DataError(f"not readable as a table ({error})", where=f"{path}:{start}") from error
+
+
+@final
+class _RowLines(Iterator[str]):
+    """The lines of a table. A row may take several, together no longer than a line may be: a quote that is never
+    closed makes one row of all that follows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines = numbered_lines(path, keep_ends=True)
+        self._longest = limits().line
+        self.start_row(1)
+
+    def start_row(self, line: int) -> None:
+        self._start = line
+        self._characters = 0
+
+    def __next__(self) -> str:
+        _, line = next(self._lines)
+        self._characters += len(line)
+        if self._characters > self._longest:
+            what = "a row of the table is too long; is a quote left open?"
+            raise too_much("line", what, where=f"{self._path}:{self._start}")
+        return line
+
+
+def _parquet_rows(path: Path, choose: Choose) -> NumberedRows:
+    """Rows of the columns chosen. Run lengths and dictionaries can make millions of long texts of a
+    few bytes: repeated values stay one value, and what comes out is counted."""
+    from pyarrow.parquet import ParquetFile, read_metadata
+
+    number, seen = 0, 0
+    try:
+        metadata, most = read_metadata(path), largest_contents(path)
+        names = list(metadata.schema.to_arrow_schema().names)
+        columns = list(choose(names))
+        leaves = _plausible_leaves(metadata, path, most, columns)
+        with ParquetFile(path, metadata=metadata, read_dictionary=leaves) as file:
+            if not columns and metadata.num_rows:
+                yield 1, dict.fromkeys(names)  # who asked for the rows says what they lack
+                return
+            _refuse_nested(file.schema_arrow, columns)
+            for batch in _batches(file, columns):
+                for values in zip(*map(_shared_values, batch.columns), strict=True):
+                    number += 1
+                    seen += sum(map(_characters, values))
+                    if seen > most:
+                        what = "the file unpacks to more text than its size makes plausible"
+                        raise too_much("expansion", what, where=f"{path}:{number}", most=most)
+                    yield number, dict(zip(columns, values, strict=True))
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file fails in as many ways as Arrow has parts
+        raise _no_parquet(path, number + 1, error) from error
+
+
+def _no_parquet(path: Path, row: int, error: Exception) -> DataError:
+    return DataError(f"not readable as Parquet ({error})", where=f"{path}:{row}")
+
+
+def _batches(file: Any, columns: list[str]) -> Iterator[Any]:
+    """A row group at a time: each has dictionaries of its own, and Arrow cannot join those of lists."""
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=columns, use_threads=False)
+
+
+def _plausible_leaves(metadata: Any, path: Path, most: int, columns: list[str]) -> list[str]:
+    """The paths of the columns to read, all of whose values and bytes the file can plausibly hold."""
+    leaves = set()
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema.split(".")[0] in columns:
+                leaves.add(column.path_in_schema)
+                claimed = max(metadata.num_rows, column.num_values, column.total_uncompressed_size)
+                if claimed > most:
+                    what = "the file claims more rows, values or bytes than its size makes plausible"
+                    raise too_much("expansion", what, where=str(path), got=claimed, most=most)
+    return sorted(leaves)
+
+
+def _refuse_nested(schema: Any, columns: list[str]) -> None:
+    from pyarrow import types
+
+    for field in map(schema.field, columns):
+        inner = field.type.value_type if types.is_list(field.type) or types.is_large_list(field.type) else field.type
+        inner = inner.value_type if types.is_dictionary(inner) else inner
+        if types.is_nested(inner) or types.is_dictionary(inner):
+            raise ValueError(f"column '{field.name}' is of type {field.type}")
+
+
+def _shared_values(column: Any) -> list[Any]:
+    """The values of an Arrow array as Python has them, equal texts being one object."""
+    from pyarrow import types
+
+    if types.is_dictionary(column.type):
+        rows = column.indices.to_pylist()
+        words = {row: column.dictionary[row].as_py() for row in set(rows) - {None}}
+        return [words.get(row) for row in rows]
+    if types.is_list(column.type) or types.is_large_list(column.type):
+        inner, spans = _shared_values(column.values), pairwise(column.offsets.to_pylist())
+        present = column.is_valid().to_pylist()
+        return [inner[start:end] if here else None for (start, end), here in zip(spans, present, strict=True)]
+    return column.to_pylist()
+
+
+def _characters(value: Any) -> int:
+    """How much of a file this value takes at least, were nothing packed."""
+    if isinstance(value, list):
+        return 1 + sum(map(_characters, value))
+    return 1 + len(value) if isinstance(value, str | bytes) else 1
