@@ -117,7 +117,9 @@ def test_resuming_continues_where_it_was_killed(killed: Killed) -> None:
     starts = {spot: [e["first_epoch"] for e in killed.events(spot) if e["event"] == "stage"] for spot in SPOTS}
     assert starts["before the first checkpoint"][0] == 0
     for spot in ("after the first epoch", "in the middle of the second epoch", "while a checkpoint is written"):
-        assert starts[spot][0] == 1
+        first = next(event["stage"] for event in killed.events(f"{spot} killed") if event["event"] == "stage")
+        done = [e for e in killed.events(f"{spot} killed") if e["event"] == "epoch" and e["stage"] == first]
+        assert starts[spot][0] == len(done) >= 1  # of a blend the 25th step is one of a later epoch
     assert "stage_restored" in [event["event"] for event in killed.events("between the end and the clearing up")]
 
 

@@ -20,7 +20,7 @@ _ALONE = "sparse_one_vs_all"  # where there are too few documents to hold some o
 _FEWEST_EPOCHS = 4  # of every stage of a member: with fewer it is left out
 
 # Members in the order in which time is spent on them, with the data that they need: label text, or none.
-_WITH_TEXT = ("label_tree", "sparse_one_vs_all", "decaf")
+_WITH_TEXT = ("label_tree", "decaf", "sparse_one_vs_all")
 _WITHOUT_TEXT = ("label_tree", "sparse_one_vs_all", "lightdxml")
 
 
