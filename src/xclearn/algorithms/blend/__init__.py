@@ -13,7 +13,7 @@ standard errors; a member without which it ranks as well is dropped.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, final
 
@@ -190,13 +190,13 @@ class Blend(Algorithm):
         for name in sources.members.keys() - kept:
             run.note(**{f"dropped {name}": "without it the others rank as well"})
         stacks: dict[Kind, Learnt] = {"linear": linear}
-        wanted = None if self.stacker is AUTO else self.stacker
-        for kind in [wanted] if wanted else KINDS:
+        kinds: Sequence[Kind] = KINDS if self.stacker is AUTO else [self.stacker]
+        for kind in kinds:
             stacks[kind] = stacks.get(kind) or learn(needed, kind)
         said = {f"{name} alone": one for name, one in alone.items()}
         said |= {f"{kind} stack": one for kind, one in stacks.items()}
         run.note(**{f"hold-out: {name}": round(100 * float(one.gains.mean()), 2) for name, one in said.items()})
-        kind = wanted or max(stacks, key=lambda kind: float(stacks[kind].gains.mean()))
+        kind = max(kinds, key=lambda kind: float(stacks[kind].gains.mean()))
         chosen = stacks[kind]
         if is_ahead(chosen, alone[best]):
             run.note(stacker=kind, ece_5=round(100 * chosen.expected_error, 2))
