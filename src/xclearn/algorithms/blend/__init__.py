@@ -196,7 +196,7 @@ class Blend(Algorithm):
         said = {f"{name} alone": one for name, one in alone.items()}
         said |= {f"{kind} stack": one for kind, one in stacks.items()}
         run.note(**{f"hold-out: {name}": round(100 * float(one.gains.mean()), 2) for name, one in said.items()})
-        kind = wanted or max(stacks, key=lambda kind: float(stacks[kind].gains.mean()))
+        kind = max(stacks, key=lambda each: float(stacks[each].gains.mean())) if wanted is None else wanted
         chosen = stacks[kind]
         if is_ahead(chosen, alone[best]):
             run.note(stacker=kind, ece_5=round(100 * chosen.expected_error, 2))
