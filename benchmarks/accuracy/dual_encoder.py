@@ -3,7 +3,7 @@
     python -m benchmarks.accuracy.dual_encoder --data debian-related --split strict --grid "dual_encoder" --grid "decaf"
     python -m benchmarks.accuracy.dual_encoder --data wordnet-related --grid "dual_encoder row_epochs=0"
 
-    python -m benchmarks.accuracy.dual_encoder --data debian-related --split strict --grid dual_encoder --new-labels 1000
+    python -m benchmarks.accuracy.dual_encoder --data debian-related --grid dual_encoder --new-labels 1000
 
 Rows go to results/dual_encoder.csv. `--split strict` holds out whole families of packages by their names: packages of
 one source say nearly the same, and a hold-out cut text by text flatters what remembers them. Settings are chosen there.
