@@ -68,11 +68,13 @@ def test_the_scores_of_other_labels_stay_to_the_bit(data, without_last):
 
 
 def test_a_row_by_hand():
-    """e = (1, 0), two examples at (0, 1), hold 2: halfway, (0.5, 0.5), times 4."""
-    maker = TextRows(Bag(np.array([[1.0, 0.0]], np.float32), []), scale=4.0, bias=-1.0, hold=2.0)
-    weight, bias = maker.rows(np.ones((1, 1), np.float32), np.array([[0.0, 1.0]]), np.array([2]))
-    assert weight.tolist() == [[2.0, 2.0]]
-    assert bias.tolist() == [-1.0]
+    """e = (1, 0); examples at (0, 3) are (0, 2) from the centre (0, 1): half of (0, 1) is added, all times 4."""
+    bag = Bag(np.array([[1.0, 0.0]], np.float32), [])
+    maker = TextRows(bag, np.array([0.0, 1.0], np.float32), scale=4.0, bias=-1.0, gain=0.5)
+    texts, means = np.ones((2, 1), np.float32), np.array([[0.0, 3.0], [0.0, 0.0]])
+    weight, bias = maker.rows(texts, means, np.array([2, 0]))
+    assert weight.tolist() == [[4.0, 2.0], [4.0, 0.0]]
+    assert bias.tolist() == [-1.0, -1.0]
 
 
 def test_examples_move_a_label_to_where_they_are(data, without_last):
@@ -81,7 +83,7 @@ def test_examples_move_a_label_to_where_they_are(data, without_last):
     assert examples
     added = [NewLabel("blank", "unheardof", []), NewLabel("shown", "unheardof", examples)]
     grown = with_labels(without_last.model, added)
-    _, shown = (N_LABELS - HELD, N_LABELS - HELD + 1)
+    shown = N_LABELS - HELD + 1
     ids, _ = grown.servable.predict(examples, 3)
     assert (ids == shown).any(axis=1).all()
 
@@ -120,7 +122,9 @@ def clustered() -> Model:
     servable = Servable(vectoriser, {"label": bag}, clusters, [scorer], Sigmoid())
     servable.check()
     names = vectoriser.tokens(range(3))
-    return Model(servable, LabelSet(names, names), {}, text_rows=[TextRows(bag, 5.0, 0.0, 1.0)])
+    return Model(
+        servable, LabelSet(names, names), {}, text_rows=[TextRows(bag, np.zeros(3, np.float32), 5.0, 0.0, 1.0)]
+    )
 
 
 def test_a_label_is_placed_in_the_cluster_that_it_is_nearest_to_and_leaves_it_again():
@@ -227,7 +231,8 @@ def test_a_model_with_text_rows_survives_its_folder(without_last, tmp_path):
     without_last.save(tmp_path / "model")
     (rows,) = load_model(tmp_path / "model").text_rows
     (mine,) = without_last.model.text_rows
-    assert (rows.scale, rows.bias, rows.hold) == (mine.scale, mine.bias, mine.hold)
+    assert (rows.scale, rows.bias, rows.gain) == (mine.scale, mine.bias, mine.gain)
+    np.testing.assert_array_equal(rows.centre, mine.centre)
     np.testing.assert_array_equal(rows.encoder.token_embeddings, mine.encoder.token_embeddings)
     tables = Path(tmp_path / "model" / "tensors.safetensors").stat().st_size
     assert tables < 2 * mine.encoder.token_embeddings.nbytes + 200_000  # the table stands there once

@@ -3,6 +3,8 @@
     python -m benchmarks.accuracy.dual_encoder --data debian-related --split strict --grid "dual_encoder" --grid "decaf"
     python -m benchmarks.accuracy.dual_encoder --data wordnet-related --grid "dual_encoder row_epochs=0"
 
+    python -m benchmarks.accuracy.dual_encoder --data debian-related --grid dual_encoder --new-labels 1000
+
 Rows go to results/dual_encoder.csv. `--split strict` holds out whole families of packages by their names: packages of
 one source say nearly the same, and a hold-out cut text by text flatters what remembers them. Settings are chosen there.
 """
@@ -13,16 +15,24 @@ import argparse
 import dataclasses
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from benchmarks.accuracy.run import figures, fitted, held_out, part_of, peak_mib
 from benchmarks.record import RESULTS, record
 
-from xclearn.data import Dataset, load_dataset
+from xclearn.data import Dataset, LabelSet, load_dataset
+from xclearn.data.dataset import NO_PAIRS
 from xclearn.data.splits import void_pairs
+from xclearn.inference import Predictor
+from xclearn.inference.folder import Model
+from xclearn.inference.label_editing import NewLabel, with_labels
 
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@5", "R@10")
+EXAMPLES = (1, 5)  # of a label that is added
 HELD_OUT, LARGEST_FAMILY = 5_000, 60  # documents, at most
 # First words of package names that say a language or a project that has very many packages, not a source.
 _KINDS = """
@@ -43,6 +53,9 @@ def main() -> None:
     print(f"{data.name}: {len(data.train):,} documents, {data.n_labels:,} labels; {arguments.split}; {' '.join(SHOWN)}")
     for line in arguments.grid:
         for seed in arguments.seeds:
+            if arguments.new_labels:
+                added_later(data, arguments, line, seed)
+                continue
             began = time.process_time()
             algorithm, facts = fitted(data, arguments, line, seed)
             facts |= {"cpu_s": round(time.process_time() - began, 1), "peak_mib": peak_mib()}
@@ -50,6 +63,54 @@ def main() -> None:
             record(arguments.out, row, Path(arguments.folder))
             shown = " ".join(f"{row[name]:6.2f}" for name in SHOWN)
             print(f"{shown} | {row['cpu_s']:6.1f} CPU-s {row['peak_mib']:6} MiB | seed {seed} {line}", flush=True)
+
+
+def added_later(data: Dataset, arguments: argparse.Namespace, line: str, seed: int) -> None:
+    """R@10 of labels that training did not know, added by their texts and 0, 1 and 5 examples, and of those it knew."""
+    rng, counts = np.random.default_rng(seed), np.asarray(data.train.relevance.sum(axis=0)).ravel()
+    asked = np.asarray(data.split("test").relevance.sum(axis=0)).ravel() > 0
+    new = np.sort(rng.permutation(np.flatnonzero(asked & (counts >= EXAMPLES[-1])))[: arguments.new_labels])
+    kept = np.setdiff1d(np.arange(data.n_labels), new)
+    whole, facts = fitted(data, arguments, line, seed)
+    facts |= {"data": data.name, "split": arguments.split}
+    report(whole.model, data, new, facts | {"row": "trained with them"}, arguments)
+    texts = data.labels.texts
+    assert isinstance(texts, Sequence)
+    labels = LabelSet([data.labels.names[i] for i in kept], [texts[i] for i in kept])
+    narrow = dataclasses.replace(data.train, relevance=data.train.relevance[:, kept], filter_pairs=NO_PAIRS)
+    less = narrow.take(np.flatnonzero(np.diff(narrow.relevance.indptr)))
+    algorithm, _ = fitted(dataclasses.replace(data, train=less, labels=labels), arguments, line, seed)
+    by_label = data.train.relevance[:, new].tocsc()
+    order = np.concatenate([kept, new])
+    moved = dataclasses.replace(data.split("test"), relevance=data.split("test").relevance[:, order])
+    place = np.argsort(order)
+    pairs = np.column_stack([moved.filter_pairs[:, 0], place[moved.filter_pairs[:, 1]]])
+    changed = dataclasses.replace(data, test=dataclasses.replace(moved, filter_pairs=pairs))
+    for n in (0, *EXAMPLES):
+        own = [by_label.indices[by_label.indptr[i] : by_label.indptr[i + 1]][:n] for i in range(len(new))]
+        added = [
+            NewLabel(data.labels.names[i], texts[i], [data.train.documents[row] for row in rows])
+            for i, rows in zip(new, own, strict=True)
+        ]
+        began = time.perf_counter()
+        grown = with_labels(algorithm.model, added)
+        facts["add_s"] = round(time.perf_counter() - began, 2)
+        here = np.arange(len(kept), len(order))
+        report(grown, changed, here, facts | {"row": f"added by text and {n} examples"}, arguments)
+
+
+def report(model: Model, data: Dataset, new: np.ndarray, facts: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """R@10 of these labels among all, over the test documents that have one."""
+    test = data.split("test")
+    only = sp.csr_matrix((np.ones(len(new), np.float32), (new, new)), (data.n_labels, data.n_labels))
+    asked = dataclasses.replace(test, relevance=sp.csr_matrix(test.relevance @ only))
+    asked = asked.take(np.flatnonzero(np.diff(asked.relevance.indptr)))
+    found = Predictor(model).predict(asked.documents, 10, asked.filter_pairs).ids
+    hits = np.take_along_axis(asked.relevance.toarray() > 0, np.maximum(found, 0), axis=1) & (found >= 0)
+    recall = float((hits.sum(axis=1) / np.diff(asked.relevance.indptr)).mean())
+    row = facts | {"new_labels": len(new), "asked": len(asked), "R@10": round(100 * recall, 3)}
+    record("new_labels", row, Path(arguments.folder))
+    print(f"{row['row']:32} R@10 {row['R@10']:6.2f} of {len(asked):,} documents; {row.get('add_s', '')}", flush=True)
 
 
 def strict(data: Dataset, seed: int = 0) -> Dataset:
@@ -93,6 +154,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", default="wordnet-related")
     parser.add_argument("--split", choices=("hold_out", "strict", "test"), default="hold_out")
     parser.add_argument("--documents", type=int, default=0, help="of train, drawn at random; 0: all")
+    parser.add_argument("--new-labels", type=int, default=0, help="labels that are added after training; 0: none")
     parser.add_argument("--grid", action="append", required=True, help='"algorithm setting=value …"; repeat for more')
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument(

@@ -11,27 +11,31 @@ from typing import Annotated, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import Rate
-from xclearn.inference.components import Encoder, component
-from xclearn.inference.declared import Part, shares
+from xclearn.config import Rate, Weight
+from xclearn.inference.components import Encoder, component, unit
+from xclearn.inference.declared import Part, Tensor, shares
 
 
 @final
 @component("text_rows.v1")
 @dataclass(frozen=True)
 class TextRows(Part):
-    """w = scale · (e + n / (n + hold) · (mean − e)): e is the text's vector, the mean that of n examples."""
+    """w = scale · (e + gain · u): e is the text's vector, u where examples lie from the middle of all documents.
+
+    Examples add to the text and do not replace it: documents lie nearer to label texts than to each other.
+    """
 
     encoder: Annotated[Encoder, shares("features", "dim")]  # of label texts
+    centre: Annotated[np.ndarray, Tensor("dim")]  # the mean vector of documents
     scale: Rate
     bias: float
-    hold: Rate  # examples with which a row is as much theirs as its text's
+    gain: Weight  # length of what examples add, where there are any
 
     def rows(
         self, texts: sp.csr_matrix | np.ndarray, means: np.ndarray, counts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Rows (m, D) and biases (m,) of labels: features of texts (m, V), and the means (m, D) of `counts` vectors."""
         vectors = self.encoder.encode(texts)  # (m, D)
-        share = (counts / (counts + self.hold))[:, None]
-        rows = self.scale * (vectors + share * (means - vectors))
+        added = unit(means - self.centre) * (counts > 0)[:, None]
+        rows = self.scale * (vectors + self.gain * added)
         return rows.astype(np.float32), np.full(len(rows), self.bias, dtype=np.float32)

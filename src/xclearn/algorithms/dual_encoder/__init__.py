@@ -55,7 +55,7 @@ from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
 from xclearn.training.token_table import start_from
 
-_EXAMPLES = 2.0  # of a new label, with which its row is as much theirs as its text's
+_EXAMPLES_GAIN = 0.3  # of a new label, beside its text of length one
 
 
 @final
@@ -153,9 +153,10 @@ class DualEncoder(Algorithm):
             cycle = begin, end, self.epochs
             yield from stages.encoder(f"encoder-{begin}", task, seen.items, self.lr, cycle, data)
         texts, changes = self.network_.all_labels(train.labels, run.device), None
+        vectors = self.network_.all_documents(train.documents, run.device)
+        self.centre_ = vectors.mean(dim=0).float().cpu().numpy()
         if self.row_epochs:
             rows = HeldRows(texts, train.counts, self.hold).to(run.device)
-            vectors = self.network_.all_documents(train.documents, run.device)
             second = HeldRowTask(
                 rows=rows, vectors=vectors, drawing=self._drawing(train), scale=task.scale, compute=task.compute
             )
@@ -172,7 +173,7 @@ class DualEncoder(Algorithm):
 
     def _text_rows(self) -> list[TextRows]:
         bias = float(self.mix_.biases[0])
-        return [TextRows(self.label_encoder_, self.mix_.slope / self.temperature, bias, _EXAMPLES)]
+        return [TextRows(self.label_encoder_, self.centre_, self.mix_.slope / self.temperature, bias, _EXAMPLES_GAIN)]
 
     def _network(self, train: DualMaterial, data: Prepared, run: Run) -> DualNetwork:
         if self.encoder != ("transformer" if isinstance(self.vectoriser, Pretrained) else "bag"):
