@@ -203,7 +203,7 @@ def _packed_parquet(table: pa.Table, random: Random, use_dictionary: bool | None
         stream,
         compression=random.choice(["none", "snappy", "zstd", "gzip"]),
         use_dictionary=random.random() < 0.7 if use_dictionary is None else use_dictionary,
-        row_group_size=random.choice([2, 5, 10**6]),
+        row_group_size=max(random.choice([2, 5, 10**6]), table.num_rows // 50),
         data_page_version=random.choice(["1.0", "2.0"]),
         store_schema=random.random() < 0.7,
     )
