@@ -75,7 +75,8 @@ class Checkpoint:
         make_folders(self.folder)
         if self._replace:
             self._remove_files()
-            sync(self.folder)  # before the new index: another run's tensors must never come back beside it
+            with writing_to(self.folder):
+                sync(self.folder)  # before the new index: another run's tensors must never come back beside it
         if index.exists() or any(self.folder.glob("*.safetensors")):
             todo = "Add --resume (resume=True) to continue that run, --overwrite to start again, or remove the folder."
             raise ModelError("a checkpoint of an earlier run is in the way", where=str(self.folder), todo=todo)
