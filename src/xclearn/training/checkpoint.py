@@ -98,7 +98,7 @@ class Checkpoint:
         before = facts.get("threads")  # not there before 2026-11-18
         if None not in (before, threads) and before != threads:
             what = "another number of threads than the run began with may change its last bits"
-            todo = f"Set OMP_NUM_THREADS={before} (torch.set_num_threads({before})) and resume."
+            todo = f"Set OMP_NUM_THREADS={before}, and MKL_DYNAMIC=FALSE if there are fewer cores, and resume."
             raise ModelError(what, where=str(self.folder), got=threads, allowed=str(before), todo=todo)
 
     def _facts(self) -> dict[str, Any]:
