@@ -39,6 +39,8 @@ def interrupt(event: Mapping[str, Any]) -> None:
 
 def worker(name: str, folder: Path, epochs: int) -> dict[str, Any]:
     """What one number of threads gives; run with OMP_NUM_THREADS set."""
+    import torch
+
     from xclearn import algorithms, config, load_dataset
 
     data = load_dataset(folder)
@@ -58,6 +60,7 @@ def worker(name: str, folder: Path, epochs: int) -> dict[str, Any]:
     texts = list(data.train.documents)[:ASKED]
     answers = fitted.predict(texts, K)
     return {
+        "threads": torch.get_num_threads(),
         "bits": whole,
         "answers": _hash(answers.ids.tobytes() + answers.scores.tobytes()),
         "again": whole == again,
@@ -111,7 +114,8 @@ def _alone(algorithm: Any, texts: list[str]) -> float:
 def measured(name: str, threads: int, folder: Path, epochs: int) -> dict[str, Any]:
     """The same, from a process with so many threads."""
     command = [sys.executable, "-m", "benchmarks.determinism", "--worker", name, str(folder), "--epochs", str(epochs)]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    environment = {**os.environ, **counts, "MKL_DYNAMIC": "FALSE", "OMP_WAIT_POLICY": "PASSIVE"}
     ran = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, encoding="utf-8")
     return json.loads(ran.stdout.splitlines()[-1])
 
@@ -136,6 +140,7 @@ def main() -> int:
             first: dict[str, Any] = {}
             for threads in arguments.threads:
                 found = measured(name, threads, folder, arguments.epochs)
+                assert found["threads"] == threads, f"torch computes with {found['threads']} threads"
                 first = first or found
                 row = {"algorithm": name, "labels": arguments.labels, "threads": threads, "seed": 1}
                 row |= {f"{what}_same": found[what] for what in PROMISED}

@@ -1,5 +1,7 @@
 """Checkpoint files: whole or not there, of one run only. Resuming itself is in contract/test_resume.py."""
 
+import errno
+import os
 import threading
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from xclearn.errors import ModelError
+from xclearn.errors import DataError, ModelError
 from xclearn.training.checkpoint import Checkpoint
 
 
@@ -74,6 +76,15 @@ def test_another_number_of_threads_is_refused_with_what_to_set(tmp_path):
     checkpoint.open("one", resume=True, threads=8)
     (tmp_path / "run" / "checkpoint.json").write_text('{"fingerprint": "one"}')  # of an earlier version
     checkpoint.open("one", resume=True, threads=2)
+
+
+def test_a_disk_that_does_not_sync_is_our_error(checkpoint, monkeypatch):
+    def refuse(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(DataError, match="writing failed"):
+        Checkpoint(checkpoint.folder, replace=True).open("other", resume=False)
 
 
 def test_resuming_replaces_nothing(checkpoint):

@@ -75,7 +75,8 @@ class Checkpoint:
         make_folders(self.folder)
         if self._replace:
             self._remove_files()
-            sync(self.folder)  # before the new index: another run's tensors must never come back beside it
+            with writing_to(self.folder):
+                sync(self.folder)  # before the new index: another run's tensors must never come back beside it
         if index.exists() or any(self.folder.glob("*.safetensors")):
             todo = "Add --resume (resume=True) to continue that run, --overwrite to start again, or remove the folder."
             raise ModelError("a checkpoint of an earlier run is in the way", where=str(self.folder), todo=todo)
@@ -97,7 +98,7 @@ class Checkpoint:
         before = facts.get("threads")  # not there before 2026-11-18
         if None not in (before, threads) and before != threads:
             what = "another number of threads than the run began with may change its last bits"
-            todo = f"Set OMP_NUM_THREADS={before} (torch.set_num_threads({before})) and resume."
+            todo = f"Set OMP_NUM_THREADS={before}, and MKL_DYNAMIC=FALSE if there are fewer cores, and resume."
             raise ModelError(what, where=str(self.folder), got=threads, allowed=str(before), todo=todo)
 
     def _facts(self) -> dict[str, Any]:
