@@ -12,7 +12,8 @@ from pyarrow import parquet
 
 from xclearn.data.columns import Reading
 from xclearn.data.folder import data_file
-from xclearn.data.records import read_documents, read_label_rows, read_records
+from xclearn.data.inputs import read_documents
+from xclearn.data.records import read_label_rows, read_records
 from xclearn.errors import DataError
 
 

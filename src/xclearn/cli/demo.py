@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xclearn.cli.predicting import cut, label_text
+from xclearn.cli.answers import cut, label_text
 from xclearn.cli.progress import say
 from xclearn.cli.training import DEFAULT, Request, describe, fit, measure_and_save, read_request, refuse_occupied
 

@@ -123,20 +123,31 @@ def train(
 @app.command()
 def predict(
     model: ModelPath,
-    file: Annotated[str, typer.Argument(metavar="FILE|-", help="A text a line, or JSONL with `text`.")] = "-",
+    file: Annotated[
+        str, typer.Argument(metavar="FILE|-", help="A table (csv, tsv, jsonl, parquet), or a text a line.")
+    ] = "-",
     k: Annotated[int, typer.Option("-k", help="Labels per text.")] = 5,
-    output: Annotated[str, typer.Option("--format", help="table, jsonl or tsv.")] = "table",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write here instead of stdout.")
+    ] = None,
+    format: Annotated[str, typer.Option(help="table, jsonl, tsv, csv or parquet; else as -o ends, or a table.")] = "",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file of -o.")] = False,
     device: PredictDevice = "cpu",
     min_score: Annotated[float, typer.Option("--min-score", help="Only labels with at least this score.")] = 0.0,
     target_precision: Annotated[
         float | None,
         typer.Option("--target-precision", help="Only labels from the score on from which so many (0 to 1) are right."),
     ] = None,
+    text_column: TextColumn = None,
+    delimiter: Delimiter = None,
 ) -> None:
-    """Predict labels of texts."""
+    """Predict labels of texts; the other columns of a table are kept."""
+    from xclearn.cli.answers import Output
     from xclearn.cli.predicting import Threshold, predict_file
+    from xclearn.data import Reading
 
-    predict_file(model, file, k, output, device, Threshold(min_score, target_precision))
+    output, threshold = Output(out, format, overwrite), Threshold(min_score, target_precision)
+    predict_file(model, file, k, output, device, threshold, Reading(text_column, delimiter=delimiter))
 
 
 @app.command()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from xclearn.cli.answers import Output, writer
 from xclearn.cli.progress import say
+from xclearn.data.columns import Reading
+from xclearn.data.inputs import Input, read_inputs
+from xclearn.data.tables import parquet_schema
 from xclearn.errors import ConfigError
-from xclearn.inference.predictor import Predictor, Suggestion
+from xclearn.inference.predictor import Predictor
 
 _AT_ONCE = 1024
 
@@ -34,65 +38,54 @@ class Threshold(NamedTuple):
 
 
 def predict_file(
-    model: Path,
-    file: str,
-    k: int,
-    output: str,
-    device: str,
-    threshold: Threshold = Threshold(),  # noqa: B008
+    model: Path, file: str, k: int, output: Output, device: str, threshold: Threshold, reading: Reading
 ) -> None:
-    """Read texts from a file or stdin and print the k best labels of each."""
-    from xclearn.data import read_documents
-
-    if output not in WRITERS:
-        raise ConfigError("unknown format", where="--format", got=output, allowed=", ".join(WRITERS))
+    """Read texts from a file or stdin and write the k best labels of each."""
     if k < 1:
         raise ConfigError("k must be at least 1", where="-k", got=k)
+    output.chosen_format()  # what is wrong with it is said before the model is loaded
     predictor = Predictor.load(model, device=device)
     least = threshold.of(predictor)
     typed = file == "-" and sys.stdin.isatty()
     if typed:
         say("Type a text and press Enter; Ctrl-D ends.")
-    for texts in _blocks(read_documents(sys.stdin.buffer if file == "-" else file), 1 if typed else _AT_ONCE):
-        for text, found in zip(texts, predictor.suggest(texts, k, min_score=least), strict=True):
-            sys.stdout.write(WRITERS[output](text, found))
-        sys.stdout.flush()
+    inputs = read_inputs(sys.stdin.buffer if file == "-" else file, reading)
+    with_texts = isinstance(predictor.labels.texts, Sequence)
+    with writer(output, k, with_texts, _schema(file)) as write, _counter(output, typed) as count:
+        for block in _blocks(inputs, 1 if typed else _AT_ONCE):
+            found = predictor.suggest([given.text for given in block], k, min_score=least)
+            write(list(zip(block, found, strict=True)))
+            count(len(block))
 
 
-def _blocks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(texts)
+def _schema(file: str) -> Any:
+    """Of a Parquet file, whose columns keep their types."""
+    if file == "-" or Path(file).suffix.lower() != ".parquet":
+        return None
+    return parquet_schema(Path(file))
+
+
+@contextlib.contextmanager
+def _counter(output: Output, typed: bool) -> Iterator[Callable[[int], None]]:
+    """Counts texts on a terminal while answers go elsewhere; says at the end what was written."""
+    live = not typed and sys.stderr.isatty() and (output.path is not None or not sys.stdout.isatty())
+    done = 0
+
+    def count(texts: int) -> None:
+        nonlocal done
+        done += texts
+        if live:
+            sys.stderr.write(f"\r{done:,} texts")
+            sys.stderr.flush()
+
+    yield count
+    if live:
+        sys.stderr.write("\r")
+    if live or output.path is not None:
+        say(f"{done:,} texts" + ("" if output.path is None else f": {output.path}"))
+
+
+def _blocks(inputs: Iterable[Input], size: int) -> Iterator[list[Input]]:
+    iterator = iter(inputs)
     while block := list(islice(iterator, size)):
         yield block
-
-
-def _jsonl(text: str, found: list[Suggestion]) -> str:
-    predictions = [{"label": label, "score": score} for label, score, _ in found]
-    return json.dumps({"text": text, "predictions": predictions}, ensure_ascii=False) + "\n"
-
-
-def _tsv(text: str, found: list[Suggestion]) -> str:
-    clean = _one_line(text)
-    return "".join(f"{clean}\t{_one_line(label)}\t{score:.6f}\n" for label, score, _ in found)
-
-
-def _table(text: str, found: list[Suggestion]) -> str:
-    rows = "".join(f"  {suggestion.score:6.3f}  {label_text(suggestion)}\n" for suggestion in found)
-    return f"{cut(_one_line(text), 200)}\n{rows}"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def label_text(suggestion: Suggestion, width: int = 100) -> str:
-    """A label as a person reads it: its name, and its text where that says more."""
-    extra = "" if suggestion.text in (None, suggestion.label) else f"  {suggestion.text}"
-    return cut(f"{suggestion.label}{extra}", width)
-
-
-def cut(text: str, width: int) -> str:
-    """At most `width` characters, with a sign where there were more."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-WRITERS: dict[str, Callable[[str, list[Suggestion]], str]] = {"table": _table, "jsonl": _jsonl, "tsv": _tsv}

@@ -3,9 +3,9 @@
 from xclearn.data.checks import Finding, statistics, validate
 from xclearn.data.columns import Reading
 from xclearn.data.dataset import Dataset, LabelSet, Split
+from xclearn.data.inputs import read_documents
 from xclearn.data.load import bundled_datasets, load_dataset
 from xclearn.data.propensity import propensity_of
-from xclearn.data.records import read_documents
 from xclearn.data.splits import hold_out
 from xclearn.data.topk import TopK
 from xclearn.data.write import write_dataset

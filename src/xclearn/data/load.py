@@ -28,7 +28,7 @@ from xclearn.data.matrices import (
 )
 from xclearn.data.propensity import propensity_of
 from xclearn.data.records import Record, read_label_rows, read_records
-from xclearn.data.tables import delimiter_of, parquet_names, rows_of
+from xclearn.data.tables import delimiter_of, parquet_schema, rows_of
 from xclearn.errors import ConfigError, DataError, nearest
 from xclearn.limits import limits, too_much
 
@@ -88,7 +88,7 @@ def _described(file: DataFile, reading: Reading) -> str | None:
     if file.suffix not in ("csv", "tsv", "parquet"):
         return None
     if file.suffix == "parquet":
-        names, cut = parquet_names(file.path), ""
+        names, cut = parquet_schema(file.path).names, ""
     else:
         delimiter = delimiter_of(file, reading)
         names = list(next((row for _, row in rows_of(file, reading, list)), {}))

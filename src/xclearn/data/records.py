@@ -1,4 +1,4 @@
-"""Text records, read one at a time: JSON lines, CSV, TSV, Parquet, fastText lines, plain lines.
+"""Text records, read one at a time: JSON lines, CSV, TSV, Parquet, fastText lines.
 
 Every format gives rows as dictionaries; `read_records` and `read_label_rows` give the fields their meaning. Knows
 nothing about label ids, splits or folders.
@@ -6,18 +6,16 @@ nothing about label ids, splits or folders.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from xclearn.data.columns import UID, USUAL, Columns, Reading, columns_of, split_labels
 from xclearn.data.folder import LABEL_SEPARATOR, DataFile
-from xclearn.data.tables import NumberedRows, Row, json_object, rows_of
+from xclearn.data.tables import NumberedRows, Row, rows_of
 from xclearn.errors import DataError
-from xclearn.files import Lines, name_of, numbered_lines
+from xclearn.files import numbered_lines
 
 FASTTEXT_PREFIX = "__label__"
 
@@ -53,7 +51,7 @@ def read_records(file: DataFile, reading: Reading = USUAL) -> Iterator[Record]:
         where = f"{file.path}:{line}"
         columns = columns_of(row, reading, where)
         first = first or columns  # objects of one file may have different keys, but not different meanings
-        text = _joined(row, columns.texts, where) if columns.texts[:1] == first.texts[:1] else None
+        text = joined_text(row, columns.texts, where) if columns.texts[:1] == first.texts[:1] else None
         labels = row[columns.labels] if columns.labels is not None and columns.labels == first.labels else None
         if text is None or labels is None:
             raise _incomplete(row, first, where, text is None, labels is None)
@@ -69,29 +67,7 @@ def read_label_rows(file: DataFile) -> Iterator[LabelRow]:
         if not name:
             raise DataError("no 'label' here, or an empty one", where=where, got=", ".join(row), allowed="label, text")
         texts = ("text",) if "text" in row else ("title", "content") if "title" in row else ()
-        yield LabelRow(line, name, _joined(row, texts, where))
-
-
-def read_documents(source: Lines) -> Iterator[str]:
-    """The texts to predict for: a text a line, or the `text` of JSON objects; the first line that is not empty decides.
-
-    As plain text an empty line is an empty document; between JSON objects it is nothing.
-    """
-    blank_lines, as_json = 0, None
-    for number, line in numbered_lines(source):
-        if as_json is None:
-            if not line.strip():
-                blank_lines += 1
-                continue
-            as_json = _is_json_object(line)
-            if not as_json:
-                yield from repeat("", blank_lines)
-        if not as_json:
-            yield line
-        elif line.strip():
-            yield _document_text(line, f"{name_of(source)}:{number}")
-    if as_json is None:
-        yield from repeat("", blank_lines)
+        yield LabelRow(line, name, joined_text(row, texts, where))
 
 
 def _needed(file: DataFile, reading: Reading, names: list[str]) -> list[str]:
@@ -118,21 +94,6 @@ def _incomplete(row: Row, first: Columns, where: str, no_text: bool, no_labels: 
     return DataError(what, where=where, got=", ".join(row), allowed="text, labels, uid", todo=todo)
 
 
-def _document_text(line: str, where: str) -> str:
-    row = json_object(line, where)
-    text = _joined(row, columns_of(row, USUAL, where).texts, where)
-    if text is None:
-        raise DataError("no 'text' here", where=where, got=", ".join(row), allowed="text")
-    return text
-
-
-def _is_json_object(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
 def _fasttext_rows(path: Path) -> NumberedRows:
     for number, line in numbered_lines(path):
         words = line.split()
@@ -155,7 +116,7 @@ def _label_name_rows(file: DataFile) -> NumberedRows:
         yield number, {"label": name}
 
 
-def _joined(row: Row, columns: Sequence[str], where: str) -> str | None:
+def joined_text(row: Row, columns: Sequence[str], where: str) -> str | None:
     """One text of these columns, those that are empty left out; None where the first has none."""
     parts = [_string(row, column, where) for column in columns]
     if len(parts) < 2:

@@ -50,12 +50,12 @@ def delimiter_of(file: DataFile, reading: Reading) -> str:
     return find_delimiter(header, reading, candidates)
 
 
-def parquet_names(path: Path) -> list[str]:
-    """The columns of a Parquet file."""
+def parquet_schema(path: Path) -> Any:
+    """The names and types of a Parquet file's columns."""
     from pyarrow.parquet import read_schema
 
     try:
-        return list(read_schema(path).names)
+        return read_schema(path)
     except Exception as error:  # a damaged file fails in as many ways as Arrow has parts
         raise _no_parquet(path, 1, error) from error
 

@@ -1,0 +1,206 @@
+"""How answers are written: for people, for programs, for spreadsheets; on stdout, or in a file that appears whole."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO, final
+
+from xclearn.data.inputs import Input
+from xclearn.data.tables import Row
+from xclearn.errors import ConfigError, DataError, nearest
+from xclearn.inference.predictor import Suggestion
+
+Block = Sequence[tuple[Input, list[Suggestion]]]
+Write = Callable[[Block], None]
+
+PREDICTIONS = "predictions"  # the key, or column, that JSON lines and Parquet get
+_FORMATS = ("table", "jsonl", "tsv", "csv", "parquet")
+
+
+@final
+@dataclass(frozen=True)
+class Output:
+    """Where answers go and how they are written, as asked for on the command line."""
+
+    path: Path | None = None  # None: stdout
+    format: str = ""  # empty: what the file's suffix says, on stdout a table
+    overwrite: bool = False
+
+    def chosen_format(self) -> str:
+        """The format, checked together with the file."""
+        suffix = "" if self.path is None else self.path.suffix.removeprefix(".").lower()
+        found = self.format or suffix or "table"
+        if found not in _FORMATS:
+            where, todo = ("--format", None) if self.format else ("-o", "Or say which with --format.")
+            todo = todo or nearest(found, _FORMATS)
+            raise ConfigError("unknown format", where=where, got=found, allowed=", ".join(_FORMATS), todo=todo)
+        if found == "parquet" and self.path is None:
+            raise ConfigError("Parquet is not written to stdout", where="--format", todo="Name a file with -o.")
+        if self.path is not None and self.path.exists() and not self.overwrite:
+            todo = "Choose another -o, or give --overwrite to replace it."
+            raise ConfigError("the file exists", where="-o", got=str(self.path), todo=todo)
+        return found
+
+
+@contextlib.contextmanager
+def writer(output: Output, k: int, with_texts: bool, schema: Any = None) -> Iterator[Write]:
+    """A function that writes a block of answers; `schema` is that of a Parquet file whose columns are kept."""
+    from xclearn.writing import atomic_path
+
+    chosen = output.chosen_format()
+    if output.path is None:
+        yield _on_stream(chosen, sys.stdout, k, with_texts)
+        return
+    with atomic_path(output.path) as path:
+        if chosen == "parquet":
+            with _ParquetAnswers(path, schema) as answers:
+                yield answers.write
+        else:
+            with path.open("w", encoding="utf-8", newline="") as stream:
+                yield _on_stream(chosen, stream, k, with_texts)
+
+
+def _on_stream(chosen: str, stream: TextIO, k: int, with_texts: bool) -> Write:
+    if chosen == "csv":
+        return _CsvAnswers(stream, k, with_texts).write
+
+    def write(block: Block) -> None:
+        stream.writelines(WRITERS[chosen](given, found) for given, found in block)
+        stream.flush()
+
+    return write
+
+
+def _jsonl(given: Input, found: list[Suggestion]) -> str:
+    _refuse_taken(given.row, (PREDICTIONS,))
+    return json.dumps(given.row | {PREDICTIONS: list(map(_plain, found))}, ensure_ascii=False, default=str) + "\n"
+
+
+def _tsv(given: Input, found: list[Suggestion]) -> str:
+    clean = _one_line(given.text)
+    return "".join(f"{clean}\t{_one_line(label)}\t{score:.6f}\n" for label, score, _ in found)
+
+
+def _table(given: Input, found: list[Suggestion]) -> str:
+    rows = "".join(f"  {suggestion.score:6.3f}  {label_text(suggestion)}\n" for suggestion in found)
+    return f"{cut(_one_line(given.text), 200)}\n{rows}"
+
+
+WRITERS: dict[str, Callable[[Input, list[Suggestion]], str]] = {"table": _table, "jsonl": _jsonl, "tsv": _tsv}
+
+
+@final
+class _CsvAnswers:
+    """The columns of the row, then label and score of each rank: as a spreadsheet shows them."""
+
+    def __init__(self, stream: TextIO, k: int, with_texts: bool) -> None:
+        self._stream = stream
+        self._parts = ("label", "score", "label_text") if with_texts else ("label", "score")
+        self._added = [f"{part}_{rank}" for rank in range(1, k + 1) for part in self._parts]
+        self._columns: list[str] = []
+
+    def write(self, block: Block) -> None:
+        lines = io.StringIO(newline="")
+        table = csv.writer(lines, lineterminator="\n")
+        for given, found in block:
+            if not self._columns:
+                _refuse_taken(given.row, self._added)
+                self._columns = list(given.row)
+                table.writerow([*self._columns, *self._added])
+            _refuse_other_keys(given.row, self._columns)
+            cells = [_cell(value) for suggestion in found for value in self._values(suggestion)]
+            missing = [""] * (len(self._added) - len(cells))
+            table.writerow([*(_cell(given.row.get(column)) for column in self._columns), *cells, *missing])
+        self._stream.write(lines.getvalue())
+        self._stream.flush()
+
+    def _values(self, suggestion: Suggestion) -> tuple[Any, ...]:
+        return (suggestion.label, f"{suggestion.score:.6f}", suggestion.text)[: len(self._parts)]
+
+
+@final
+class _ParquetAnswers(contextlib.AbstractContextManager["_ParquetAnswers"]):
+    """The columns of the row, and a list of label, score and text."""
+
+    def __init__(self, path: Path, schema: Any) -> None:
+        self._path, self._schema = path, schema  # None: what the first block shows
+        self._file: Any = None
+
+    def write(self, block: Block) -> None:
+        import pyarrow as pa
+
+        rows = [given.row for given, _ in block]
+        try:
+            if self._file is None:
+                self._open(rows)
+            table = [row | {PREDICTIONS: list(map(_plain, found))} for row, (_, found) in zip(rows, block, strict=True)]
+            for row in rows:
+                _refuse_other_keys(row, self._schema.names)
+            self._file.write_table(pa.Table.from_pylist(table, schema=self._schema))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            what, todo = f"a value does not fit into its Parquet column ({error})", "Write JSON lines: -o FILE.jsonl."
+            raise DataError(what, todo=todo) from error
+
+    def _open(self, rows: list[Row]) -> None:
+        import pyarrow as pa
+        from pyarrow.parquet import ParquetWriter
+
+        schema = pa.Table.from_pylist(rows).schema if self._schema is None else self._schema
+        fields = [pa.field(field.name, pa.string()) if pa.types.is_null(field.type) else field for field in schema]
+        _refuse_taken(dict.fromkeys(schema.names), (PREDICTIONS,))
+        answer = pa.struct([("label", pa.string()), ("score", pa.float32()), ("text", pa.string())])
+        self._schema = pa.schema([*fields, pa.field(PREDICTIONS, pa.list_(answer))])
+        self._file = ParquetWriter(self._path, self._schema)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._file is None and kind is None:
+            self._open([])
+        if self._file is not None:
+            self._file.close()
+
+
+def _plain(suggestion: Suggestion) -> Row:
+    """Label and score, and what the label says where the model knows it."""
+    text = {} if suggestion.text is None else {"text": suggestion.text}
+    return {"label": suggestion.label, "score": suggestion.score} | text
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else str(value)
+
+
+def _refuse_taken(row: Row, added: Sequence[str]) -> None:
+    taken = [name for name in added if name in row]
+    if taken:
+        raise DataError("the input already has a column that answers get", got=taken[0], todo="Rename it.")
+
+
+def _refuse_other_keys(row: Row, columns: Sequence[str]) -> None:
+    other = [key for key in row if key not in columns]
+    if other:
+        what, todo = "a row has a key that the first rows have not", "Write JSON lines: -o FILE.jsonl."
+        raise DataError(what, got=other[0], todo=todo)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def label_text(suggestion: Suggestion, width: int = 100) -> str:
+    """A label as a person reads it: its name, and its text where that says more."""
+    extra = "" if suggestion.text in (None, suggestion.label) else f"  {suggestion.text}"
+    return cut(f"{suggestion.label}{extra}", width)
+
+
+def cut(text: str, width: int) -> str:
+    """At most `width` characters, with a sign where there were more."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
