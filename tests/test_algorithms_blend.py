@@ -50,10 +50,10 @@ def test_noise_is_not_ahead_of_the_member_that_knows():
 
 def test_a_member_that_adds_nothing_goes():
     data = held_out((1.5, 1.5, 1.5), copies=True)  # three times the same
-    _, _, kept = dispensed(data, ["a", "b", "c"])
-    assert len(kept) == 1
+    _, _, kept = dispensed(data, ["a", "b", "c"], "b")
+    assert kept == ["b"]
     data = held_out((1.5, 1.5))
-    _, learnt, kept = dispensed(data, ["a", "b"])
+    _, learnt, kept = dispensed(data, ["a", "b"], "a")
     assert kept == ["a", "b"]
     assert learnt.stacker.weights.shape == (data.values.shape[1],)
 

@@ -186,7 +186,7 @@ class Blend(Algorithm):
         """The best stacker and its members, where it is ahead of the best member; else that member, calibrated."""
         alone = {name: single(held, COLUMNS * place) for place, name in enumerate(sources.lists)}
         best = max(sources.members, key=lambda name: float(alone[name].gains.mean()))
-        needed, linear, kept = dispensed(held, list(sources.members))
+        needed, linear, kept = dispensed(held, list(sources.members), best)
         for name in sources.members.keys() - kept:
             run.note(**{f"dropped {name}": "without it the others rank as well"})
         stacks: dict[Kind, Learnt] = {"linear": linear}

@@ -187,13 +187,19 @@ def is_ahead(stack: Learnt, member: Learnt) -> bool:
     return bool(ahead.mean() > _ERRORS * ahead.std() / np.sqrt(len(ahead)))
 
 
-def dispensed(data: HeldOut, names: Sequence[str]) -> tuple[HeldOut, Learnt, list[str]]:
-    """What is left when members (the first lists) go one by one, as long as a linear stack ranks as well without."""
+def dispensed(data: HeldOut, names: Sequence[str], best: str) -> tuple[HeldOut, Learnt, list[str]]:
+    """What is left when members (the first lists) go one by one, as long as a linear stack ranks as well without.
+
+    The best member stays: on few documents chance alone may say that it adds nothing.
+    """
     kept, whole = list(names), learn(data, "linear")
     while len(kept) > 1:
         others = [data.without(place) for place in range(len(kept))]
         learnt = [learn(other, "linear") for other in others]
-        place = max(range(len(kept)), key=lambda place: float(learnt[place].gains.mean()))
+        place = max(
+            (place for place, name in enumerate(kept) if name != best),
+            key=lambda place: float(learnt[place].gains.mean()),
+        )
         if learnt[place].gains.mean() < whole.gains.mean():
             break
         data, whole = others[place], learnt[place]
