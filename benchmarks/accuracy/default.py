@@ -1,0 +1,56 @@
+"""The default algorithm without a setting, on test, beside the best peer where it was measured on the same texts.
+
+python -m benchmarks.accuracy.default SET ...    a bundled name or a folder each; rows go to results/default.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+
+from benchmarks.accuracy.run import figures
+from benchmarks.record import RESULTS, record
+
+from xclearn import algorithms
+from xclearn.cli.training import DEFAULT
+from xclearn.data import load_dataset
+
+_PEER = "omikuji Bonsai x3"
+
+
+def main() -> None:
+    """Train, measure and record each set; print the peer's row below."""
+    arguments = _arguments()
+    for source in arguments.data:
+        data = load_dataset(source)
+        started, cpu = time.perf_counter(), time.process_time()
+        algorithm = algorithms.find(DEFAULT)().fit(data, device=arguments.device, seed=arguments.seed)
+        seconds = {"train_s": round(time.perf_counter() - started, 1), "cpu_s": round(time.process_time() - cpu, 1)}
+        found = figures(algorithm, data)
+        training = algorithm.model.about["training"]
+        said = {"stacker": training.get("stacker"), "ece_5_hold_out": training.get("ece_5")}
+        members = " + ".join(algorithm.resolved_.get("members", []))
+        facts = {"data": data.name, "split": "test", "algorithm": DEFAULT, "members": members, "seed": arguments.seed}
+        record("default", facts | found | seconds | said, RESULTS)
+        print(data.name, DEFAULT, found, seconds, flush=True)
+        print(data.name, _PEER, _peer(data.name), flush=True)
+
+
+def _peer(data: str) -> dict[str, str]:
+    """Its figures on this set, empty where it was not measured."""
+    with (RESULTS / "peers.csv").open(encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if (row.get("data"), row.get("system")) == (data, _PEER)]
+    return rows[0] if rows else {}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", nargs="+")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
