@@ -123,3 +123,45 @@ def test_train_says_how_it_reads_warns_and_repeats_the_flags(tmp_path: Path) -> 
     done = xc("evaluate", model, tmp_path / "t.csv", "--text-column", "Words", "--split", "train", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["R@100"] == 100
+
+
+def test_a_single_file_is_split_trained_on_and_measured(tmp_path: Path) -> None:
+    """Every text stands there twice; both copies come to the same side. The folder holds what `train` held out."""
+    colours, things = ["red", "green", "blue", "white", "black"], ["hat", "coat", "belt", "shoe", "sock"]
+    rows = [f"a {colour} {thing};{colour}|{thing}\n" for colour in colours for thing in things] * 2
+    (tmp_path / "all.csv").write_text("text;labels\n" + "".join(rows))
+    flags = ["--label-separator", "|", "--test-share", "0.2"]
+    done = xc("data", "split", tmp_path / "all.csv", tmp_path / "cut", *flags)
+    assert done.returncode == 0, done.stderr
+    cut = load_dataset(tmp_path / "cut")
+    assert cut.test is not None
+    assert set(cut.train.documents).isdisjoint(cut.test.documents)
+    assert (len(cut.train) + len(cut.test), len(cut.test)) == (50, 10)
+    done = xc("train", tmp_path / "all.csv", "-a", "sparse_one_vs_all", "-o", tmp_path / "model", *flags)
+    assert done.returncode == 0, done.stderr
+    assert "documents: 40 train, 10 test" in done.stderr
+    model_card = json.loads(xc("inspect", tmp_path / "model", "--json").stdout)["metrics"]["test"]
+    (tmp_path / "new.tsv").write_text(
+        "".join(f"{text}\t{label}\n" for text, label in [("Text", "Tags"), ("a red hat", "red;hat"), ("tie", "tie")])
+    )
+    done = xc("evaluate", tmp_path / "model", tmp_path / "new.tsv", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "1 labels (1 of 3 pairs) are unknown to the model and count as misses: tie (1)" in done.stderr
+    assert json.loads(done.stdout)["R@100"] == 50
+    both = json.loads(xc("evaluate", tmp_path / "model", tmp_path / "cut", "--json").stdout)
+    assert model_card["P@1"] == both["P@1"]
+    for command, sentence in [
+        (
+            ["train", tmp_path / "cut", "--test-share", "0.1", "-o", tmp_path / "m"],
+            "--test-share: the data has a test split",
+        ),
+        (
+            ["train", tmp_path / "all.csv", "--test-share", "2", "-o", tmp_path / "m"],
+            "--test-share: not a share; got 2",
+        ),
+        (["data", "split", tmp_path / "new.tsv", tmp_path / "m"], "too few documents to hold some out (--test-share)"),
+        (["evaluate", tmp_path / "model", tmp_path / "new.tsv", "--bins"], "--bins: a single file does not say"),
+    ]:
+        done = xc(*command)
+        assert done.returncode == 2
+        assert sentence in done.stderr.splitlines()[-1]

@@ -8,6 +8,8 @@ import scipy.sparse as sp
 from handmade import dataset, model, servable
 
 from xclearn.data import Dataset, LabelSet, Split
+from xclearn.data.dataset import RowNumbers
+from xclearn.data.splits import as_test
 from xclearn.errors import DataError
 from xclearn.inference import Model, Predictor, evaluate
 from xclearn.inference.components import Classifier
@@ -63,12 +65,40 @@ def test_filter_rules():
     assert predictions["R@10"] == pytest.approx(100 * (1 + 1 + 0.5) / 3)
 
 
-def test_other_labels_are_refused():
+def test_labels_are_matched_by_name():
+    """The same set with its labels in another order, and with one more that no document has, measures the same."""
+    data, order = dataset(), [3, 1, 0, 2]
+    names = [data.labels.names[label] for label in order]
+
+    def moved(split: Split) -> Split:
+        wider = sp.csr_matrix(np.pad(split.relevance.toarray()[:, order], ((0, 0), (0, 1))))
+        pairs = [(row, order.index(label)) for row, label in split.filter_pairs.tolist()]
+        return dataclasses.replace(split, relevance=wider, filter_pairs=np.array(pairs, dtype=np.int64).reshape(-1, 2))
+
+    other = Dataset("moved", moved(data.train), LabelSet([*names, "more"]), test=moved(data.test))
+    report = evaluate(Predictor(model()), other)
+    assert report.values == pytest.approx(evaluate(Predictor(model()), data).values)
+    assert report.unknown_labels == {}
+
+
+def test_labels_that_the_model_does_not_know_are_misses():
+    """A file that is all test: recall falls from 5 of 5 pairs to 1, 2/3 and 1/2 of the documents' pairs."""
+    test = dataset().test
+    relevance = sp.csr_matrix(np.hstack([test.relevance.toarray(), [[0, 0], [0, 1], [1, 1]]]), dtype=np.float32)
+    names = [*dataset().labels.names, "dusk", "dawn"]
+    data = as_test(Dataset("new", Split(test.documents, relevance, test.filter_pairs), LabelSet(names)))
+    report = evaluate(Predictor(model()), data)
+    assert list(report.unknown_labels.items()) == [("dawn", 2), ("dusk", 1)]
+    assert report.values["R@10"] == pytest.approx(100 * np.mean([1, 2 / 3, 1 / 3]))
+    assert report.values["P@1"] == pytest.approx(evaluate(Predictor(model()), dataset()).values["P@1"])
+    assert not [name for name in report.values | report.terms if name.startswith("PS")]
+
+
+def test_labels_without_names_are_not_matched():
     data = dataset()
-    for names in (["sky", "leaf", "berry"], ["leaf", "sky", "berry", "night"]):
-        other = dataclasses.replace(data, labels=LabelSet(names))
-        with pytest.raises(DataError, match="colours: the model and the data have different labels"):
-            evaluate(Predictor(model()), other)
+    other = dataclasses.replace(data, labels=LabelSet(RowNumbers(4)))
+    with pytest.raises(DataError, match="colours: the model and the data have different labels"):
+        evaluate(Predictor(model()), other)
 
 
 def test_void_labels_take_no_place_in_the_list():

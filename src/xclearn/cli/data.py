@@ -1,4 +1,4 @@
-"""`xc data`: list, stats, validate, graph and convert. Parses, calls and prints; the counting is done in data/."""
+"""`xc data`: list, stats, validate, graph, split and convert. Parses, calls and prints; data/ does the counting."""
 
 from __future__ import annotations
 
@@ -99,6 +99,29 @@ def graph(
         typer.echo(json.dumps(facts))
     else:
         print_table(("graph", loaded.name), _flat(facts))
+
+
+@data_app.command()
+def split(
+    data: Source,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The new folder; it must not exist, or be empty.")],
+    test_share: Annotated[float, typer.Option("--test-share", help="The share of train that becomes test.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Another seed holds others out.")] = 0,
+    format: Annotated[str, typer.Option("--format", "-f", help="jsonl, csv, parquet, xc or npz.")] = "jsonl",
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    delimiter: Delimiter = None,
+) -> None:
+    """Write the data set as a new folder with a test split; equal texts stay on one side."""
+    from xclearn.data import Reading, write_dataset
+    from xclearn.data.splits import with_test
+
+    reading = Reading(text_column, label_column, label_separator, delimiter)
+    cut = with_test(read_data(data, reading), test_share, seed)
+    write_dataset(cut, folder, format)
+    sizes = ", ".join(f"{len(part):,} {role}" for role, part in cut.splits.items())
+    typer.echo(f"Written to {folder}: {sizes}.", err=True)
 
 
 @data_app.command()

@@ -106,6 +106,10 @@ def train(
     keep_texts: Annotated[
         bool, typer.Option("--keep-texts", help="The model carries training texts, which its server shows as evidence.")
     ] = False,
+    test_share: Annotated[
+        float | None,
+        typer.Option("--test-share", help="Hold this share of train out as test; equal texts stay together."),
+    ] = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     label_separator: LabelSeparator = None,
@@ -116,7 +120,7 @@ def train(
     from xclearn.data import Reading
 
     reading = Reading(text_column, label_column, label_separator, delimiter)
-    rest = (config, device, seed, resume, overwrite, log, keep_texts, reading)
+    rest = (config, device, seed, resume, overwrite, log, keep_texts, reading, test_share)
     train_model(Request(data, algorithm, out, tuple(settings), *rest))
 
 
@@ -154,7 +158,7 @@ def predict(
 def evaluate(
     model: ModelPath,
     data: DataSource,
-    split: Annotated[str, typer.Option(help="test, dev or train; a single file is train.")] = "test",
+    split: Annotated[str, typer.Option(help="test, dev or train; a single file is any.")] = "test",
     as_json: Annotated[bool, typer.Option("--json", help="One flat JSON object of percents on stdout.")] = False,
     bins: Annotated[bool, typer.Option("--bins", help="Also by label frequency, in five bins.")] = False,
     filter_rule: Annotated[

@@ -5,11 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from itertools import islice
 from pathlib import Path
 
+from xclearn.cli.progress import say
 from xclearn.cli.reading import read_data
 from xclearn.cli.showing import print_table
 from xclearn.data import Dataset, Reading
+from xclearn.data.matching import over_labels
+from xclearn.data.splits import as_test
+from xclearn.errors import ConfigError
 from xclearn.inference.evaluation import evaluate, label_counts
 from xclearn.inference.predictor import Predictor
 from xclearn.metrics import Report, intervals, volume_bins
@@ -29,9 +34,11 @@ class Measure:
 
 def measure(model: Path, source: str, asked: Measure) -> None:
     """Evaluate a model folder on a split of a data set."""
-    predictor, data = Predictor.load(model), read_data(source, asked.reading)
+    predictor = Predictor.load(model)
+    data = over_labels(_measured_data(source, asked), predictor.labels.names)
     report = evaluate(predictor, data, split=asked.split, filter_rule=asked.filter_rule, device=asked.device)
     bounds = intervals(report)
+    _say_unknown(report)
     if asked.as_json:
         by_bin = _bin_values(report, data) if asked.bins else {}
         sys.stdout.write(json.dumps({**report.values, **bounds, **by_bin}) + "\n")
@@ -41,6 +48,26 @@ def measure(model: Path, source: str, asked: Measure) -> None:
     )
     if asked.bins:
         _print_bins(report, data)
+
+
+def _measured_data(source: str, asked: Measure) -> Dataset:
+    """A single file is the test split, unless train is asked for."""
+    data = read_data(source, asked.reading)
+    if asked.split != "test" or not Path(source).is_file():
+        return data
+    if asked.bins:
+        todo = "Leave it out, or name a folder with train and test."
+        raise ConfigError("a single file does not say how frequent labels are in train", where="--bins", todo=todo)
+    return as_test(data)
+
+
+def _say_unknown(report: Report) -> None:
+    """The labels of the data that no answer can hold."""
+    unknown = report.unknown_labels
+    if unknown:
+        shown = ", ".join(f"{name} ({count:,})" for name, count in islice(unknown.items(), 5))
+        pairs = f"{sum(unknown.values()):,} of {report.relevance.nnz:,} pairs"
+        say(f"warning: {len(unknown):,} labels ({pairs}) are unknown to the model and count as misses: {shown}")
 
 
 def _row(name: str, value: float, bounds: dict[str, float]) -> tuple[str, str, str]:

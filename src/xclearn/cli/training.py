@@ -41,6 +41,7 @@ class Request:
     log: Path | None = None
     keep_texts: bool = False
     reading: Reading = USUAL
+    test_share: float | None = None
 
     @property
     def checkpoint(self) -> Path:
@@ -62,6 +63,7 @@ def train_model(request: Request) -> None:
 
 def _train(request: Request) -> None:
     from xclearn.data.checks import missed_separator
+    from xclearn.data.splits import with_test
     from xclearn.training.checkpoint import Checkpoint
 
     source, algorithm = read_request(request)
@@ -71,6 +73,8 @@ def _train(request: Request) -> None:
         return
     refuse_occupied(request.out, request.overwrite)
     data = read_data(source, request.reading)
+    if request.test_share is not None:
+        data = with_test(data, request.test_share)
     say(describe(data))
     for finding in missed_separator(data):
         say(f"warning: {finding.count:,} {finding.what}, for example: {finding.examples[0]}")
@@ -81,7 +85,8 @@ def _train(request: Request) -> None:
         fit(algorithm, data, request, checkpoint)
         values = measure_and_save(algorithm, data, request)
         checkpoint.remove()
-    _say_what_next(values, shlex.quote(str(request.out)), shlex.join([source, *request.reading.flags()]))
+    measured = "" if request.test_share is not None else shlex.join([source, *request.reading.flags()])
+    _say_what_next(values, shlex.quote(str(request.out)), measured)
 
 
 def _was_finished(request: Request) -> bool:
@@ -183,4 +188,7 @@ def _say_what_next(values: dict[str, Any], out: str, source: str) -> None:
     if values:
         say("test: " + "  ".join(f"{name} {values[name]:.2f}" for name in ("P@1", "P@3", "P@5", "PSP@5", "R@10")))
     say(f"model: {out}")
-    say(f"next:  xc predict {out} TEXTS.txt" + (f"   or   xc evaluate {out} {source} --bins" if values else ""))
+    say(
+        f"next:  xc predict {out} TEXTS.txt"
+        + (f"   or   xc evaluate {out} {source} --bins" if values and source else "")
+    )

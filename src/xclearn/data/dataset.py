@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import eq
-from typing import final, overload
+from typing import Any, final, overload
 
 import numpy as np
 import scipy.sparse as sp
 
+from xclearn.data.columns import USUAL, Reading
 from xclearn.errors import DataError
 from xclearn.text.documents import Documents
 
@@ -97,6 +98,20 @@ class Dataset:
     test: Split | None = None
     dev: Split | None = None
     propensity: tuple[float, float] = (0.55, 1.5)  # (A, B) of Jain et al. 2016
+
+    @staticmethod
+    def from_lists(texts: Any, labels: Any, **options: Any) -> Dataset:
+        """Texts, or features, and the labels of each; see `xclearn.data.in_memory.from_lists` for the options."""
+        from xclearn.data.in_memory import from_lists
+
+        return from_lists(texts, labels, **options)
+
+    @staticmethod
+    def from_frame(frame: Any, reading: Reading = USUAL, **options: Any) -> Dataset:
+        """A pandas, polars or Arrow table, a Hugging Face dataset or a dict of columns; columns as in a CSV file."""
+        from xclearn.data.in_memory import from_frame
+
+        return from_frame(frame, reading, **options)
 
     @property
     def n_labels(self) -> int:

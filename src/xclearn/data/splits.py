@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from xclearn.data.dataset import Dataset, Documents, LabelSet, Split
-from xclearn.errors import ConfigError
+from xclearn.errors import ConfigError, DataError
 
 # At least this share of train must be labels for a set to count as item-to-item. Chance matches made .01 % of a
 # subject-indexing set (where they are right answers), real items 66 to 89 % of item-to-item sets.
@@ -40,6 +40,26 @@ def hold_out(dataset: Dataset, *, fraction: float = 0.05, most: int = 5_000, see
     hashes, group = np.unique(fingerprints(train.documents, seed), return_inverse=True)
     held = _smallest_hashes(np.bincount(group, minlength=len(hashes)), min(fraction * len(train), most))[group]
     return _cut(train, _items(train, dataset.labels), held, group)
+
+
+def with_test(dataset: Dataset, share: float, seed: int = 0) -> Dataset:
+    """The data set with this share of train as its test split, cut as in `hold_out`: equal texts on one side."""
+    if not 0 < share < 1:
+        raise ConfigError("not a share", where="--test-share", got=share, allowed="more than 0, less than 1")
+    if dataset.test is not None:
+        raise ConfigError(
+            "the data has a test split", where="--test-share", got=len(dataset.test), todo="Leave it out."
+        )
+    train, test = hold_out(dataset, fraction=share, most=max(len(dataset.train), 1), seed=seed)
+    if not len(test):
+        todo = f"It takes {FEWEST} documents with different texts."
+        raise DataError("too few documents to hold some out (--test-share)", got=len(dataset.train), todo=todo)
+    return replace(dataset, train=train, test=test)
+
+
+def as_test(dataset: Dataset) -> Dataset:
+    """Train as the test split, and no training documents: what a file is that a finished model is measured on."""
+    return replace(dataset, train=dataset.train.take(np.arange(0)), test=dataset.train)
 
 
 def hold_outs(

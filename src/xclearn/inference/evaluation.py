@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from xclearn.data.dataset import Dataset
-from xclearn.errors import DataError
-from xclearn.inference.folder import Model
+from xclearn.data.in_memory import dataset_of
+from xclearn.data.load import load_dataset
+from xclearn.data.matching import over_labels, unknown_labels
+from xclearn.data.splits import as_test
+from xclearn.inference.folder import Model, load_model
 from xclearn.inference.forms import measured
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import FILTER_RULES, KS, RECALL_KS, Report, evaluate_predictions
@@ -22,21 +28,51 @@ class Fitted(Protocol):
 
 
 def evaluate(
-    model: Fitted, data: Dataset, *, split: str = "test", filter_rule: str = FILTER_RULES[0], device: str = "cpu"
+    model: Fitted | str | os.PathLike[str],
+    data: Any,
+    *,
+    split: str = "test",
+    filter_rule: str = FILTER_RULES[0],
+    device: str = "cpu",
 ) -> Report:
-    """P, nDCG, PSP, PSnDCG @1/3/5, recall and coverage @10/20/100 of the model on a split, in percent."""
-    servable, part = model.model.servable, data.split(split)
-    if list(model.model.labels.names) != list(data.labels.names):
-        got = (len(model.model.labels), data.n_labels)
-        raise DataError("the model and the data have different labels", where=data.name, got=got)
-    predictions = measured(servable, device).predict(part.documents, max(*KS, *RECALL_KS), part.filter_pairs)
-    return evaluate_predictions(
-        predictions,
+    """P, nDCG, PSP, PSnDCG @1/3/5, recall and coverage @10/20/100 of the model on a split, in percent.
+
+    A model may be a folder; the data a `Dataset`, a frame, or what `load_dataset` reads. What has no splits of its own,
+    a frame or a single file, is all test.
+
+    Labels are matched by name. Those that the model does not know are misses, and are named in the report. Where the
+    data has no training documents there are no propensities: PSP and PSnDCG are left out.
+    """
+    loaded = load_model(model) if isinstance(model, str | os.PathLike) else model.model
+    servable, n_known = loaded.servable, len(loaded.labels)
+    data = over_labels(_dataset(data, split), loaded.labels.names)
+    part = data.split(split)
+    void = part.filter_pairs[part.filter_pairs[:, 1] < n_known]
+    report = evaluate_predictions(
+        measured(servable, device).predict(part.documents, max(*KS, *RECALL_KS), void),
         part.relevance,
-        label_weights(data),
+        label_weights(data) if len(data.train) else np.ones(data.n_labels),
         filter_pairs=part.filter_pairs,
         filter_rule=filter_rule,
     )
+    report = replace(report, unknown_labels=unknown_labels(data, split, n_known))
+    return report if len(data.train) else _unweighted(report)
+
+
+def _dataset(data: Any, split: str) -> Dataset:
+    if isinstance(data, Dataset):
+        return data
+    if not isinstance(data, str | os.PathLike):
+        return as_test(dataset_of(data))
+    read = load_dataset(data)
+    return as_test(read) if split == "test" and Path(data).is_file() else read
+
+
+def _unweighted(report: Report) -> Report:
+    def kept(figures: dict[str, Any]) -> dict[str, Any]:
+        return {name: figure for name, figure in figures.items() if not name.startswith("PS")}
+
+    return replace(report, values=kept(report.values), terms=kept(report.terms))
 
 
 def label_counts(data: Dataset) -> np.ndarray:

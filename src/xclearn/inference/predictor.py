@@ -14,10 +14,12 @@ from xclearn.data.dataset import NO_PAIRS, Documents, LabelSet
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError
 from xclearn.inference.blend import Blend
-from xclearn.inference.folder import Model, load_model
+from xclearn.inference.evaluation import evaluate
+from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.forms import Form, fastest
 from xclearn.inference.native import strings_at
 from xclearn.inference.operating_points import OperatingPoints
+from xclearn.metrics import Report
 
 
 class Suggestion(NamedTuple):
@@ -77,10 +79,21 @@ class Predictor:
         self, texts: Sequence[str], k: int = 5, exclude: np.ndarray = NO_PAIRS, min_score: float = 0.0
     ) -> list[list[Suggestion]]:
         """The same with label names: one list a text, best first; it may be empty where a least score is asked for."""
-        ids, scores = self.predict(texts, k, exclude)
-        there = (ids >= 0) & (scores >= min_score)
-        labels = ids[there]
-        says = self.labels.texts
-        label_texts = strings_at(says, labels) if isinstance(says, Sequence) else repeat(None)
-        found = map(Suggestion, strings_at(self.labels.names, labels), scores[there].tolist(), label_texts)
-        return [list(islice(found, n)) for n in there.sum(axis=1).tolist()]
+        return suggestions(self.labels, self.predict(texts, k, exclude), min_score)
+
+    def evaluate(self, data: Any, *, split: str = "test", device: str = "cpu") -> Report:
+        """The metrics on a split of a data set, as `xclearn.evaluate` gives them."""
+        return evaluate(self, data, split=split, device=device)
+
+    def save(self, folder: str | Path, *, replace: bool = False) -> None:
+        """Write the model folder."""
+        save_model(self.model, folder, replace=replace)
+
+
+def suggestions(labels: LabelSet, found: TopK, min_score: float = 0.0) -> list[list[Suggestion]]:
+    """The labels found by name: one list a document, best first, without those of a lower score."""
+    there = (found.ids >= 0) & (found.scores >= min_score)
+    ids = found.ids[there]
+    label_texts = strings_at(labels.texts, ids) if isinstance(labels.texts, Sequence) else repeat(None)
+    named = map(Suggestion, strings_at(labels.names, ids), found.scores[there].tolist(), label_texts)
+    return [list(islice(named, n)) for n in there.sum(axis=1).tolist()]

@@ -15,8 +15,8 @@ This module knows nothing about models, label names or how figures are shown.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 import numpy as np
@@ -49,6 +49,7 @@ class Report:
     scores: np.ndarray  # (n, deepest k) theirs, −∞ where there are fewer
     hit: np.ndarray  # (n, deepest k) bool
     relevance: sp.csr_matrix  # (n, L)
+    unknown_labels: Mapping[str, int] = field(default_factory=dict)  # the model has them not -> documents that do
 
 
 def evaluate_predictions(

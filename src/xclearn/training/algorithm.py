@@ -19,14 +19,18 @@ from xclearn import config
 from xclearn._version import __version__
 from xclearn.data.checks import statistics
 from xclearn.data.dataset import Dataset, Documents
+from xclearn.data.in_memory import dataset_of
 from xclearn.data.splits import fingerprints
 from xclearn.data.topk import TopK
 from xclearn.errors import ModelError, NotFitted
 from xclearn.inference.blend import AnyServable, Blend
+from xclearn.inference.evaluation import evaluate
 from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.label_editing import NewLabel, with_labels, without_labels
+from xclearn.inference.predictor import Suggestion, suggestions
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.text_rows import TextRows
+from xclearn.metrics import Report
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.text import TextSettings
@@ -73,7 +77,8 @@ class Algorithm(ABC):
     @final
     def fit(
         self,
-        data: Dataset,
+        data: Any,
+        labels: Any = None,
         *,
         device: str = "auto",
         seed: int = 0,
@@ -81,8 +86,12 @@ class Algorithm(ABC):
         resume: bool = False,
         callback: Callback | None = None,
     ) -> Self:
-        """Learn from `data.train`. `checkpoint` names a folder to keep every epoch in; `resume` continues from it."""
+        """Learn from the train split of a `Dataset`; or from texts and the labels of each, or a frame with both.
+
+        `checkpoint` names a folder to keep every epoch in; `resume` continues from it.
+        """
         started = time.perf_counter()
+        data = dataset_of(data, labels)
         config.check(self, self.name)
         require_hold_out(self.calibration, self.stopping)
         place = pick_device(device)
@@ -106,6 +115,16 @@ class Algorithm(ABC):
     def predict(self, documents: Documents, k: int = 5) -> TopK:
         """The k best labels of each document: ids, scores (n, k)."""
         return self.model.servable.predict(documents, k)
+
+    @final
+    def suggest(self, texts: Sequence[str], k: int = 5, min_score: float = 0.0) -> list[list[Suggestion]]:
+        """The same with label names: one list a text, best first."""
+        return suggestions(self.model.labels, self.predict(texts, k), min_score)
+
+    @final
+    def evaluate(self, data: Any, *, split: str = "test", device: str = "cpu") -> Report:
+        """The metrics on a split of a data set, as `xclearn.evaluate` gives them."""
+        return evaluate(self, data, split=split, device=device)
 
     @final
     def add_labels(self, labels: Sequence[Mapping[str, Any]]) -> Self:
