@@ -43,7 +43,7 @@ def evaluate(
     Labels are matched by name. Those that the model does not know are misses, and are named in the report. Where the
     data has no training documents there are no propensities: PSP and PSnDCG are left out.
     """
-    loaded = load_model(model) if isinstance(model, str | os.PathLike) else model.model
+    loaded = load_model(Path(model)) if isinstance(model, str | os.PathLike) else model.model
     servable, n_known = loaded.servable, len(loaded.labels)
     data = over_labels(_dataset(data, split), loaded.labels.names)
     part = data.split(split)
