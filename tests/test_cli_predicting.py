@@ -146,6 +146,7 @@ def test_one_wrong_request_of_each_kind_names_its_flag(tmp_path: Path, model: Pa
         ([words], "Name the column with --text-column."),
         ([source, "--text-column", "Txt"], "no column 'Txt' here (--text-column). Did you mean 'Text'?"),
         ([plain, "--text-column", "text"], "lines of text have no columns; got '--text-column text'"),
+        ([tmp_path / "none.parquet"], "none.parquet: no such file."),
         ([source, "-o", tmp_path / "out.xlsx"], "-o: unknown format; got 'xlsx'"),
         ([source, "--format", "parquet"], "Name a file with -o."),
         ([source, "-o", source], "give --overwrite to replace it"),

@@ -36,6 +36,13 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """Everything that can be asked for, the classes of all algorithms included; none is imported."""
+    from xclearn.algorithms import algorithm_names, class_name
+
+    return sorted({*globals(), *__all__, *map(class_name, algorithm_names())})
+
+
 def __getattr__(name: str) -> Any:
     """Import what is asked for, when it is: `import xclearn` itself stays instant."""
     if name in _HOMES:

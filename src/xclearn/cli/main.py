@@ -158,7 +158,7 @@ def predict(
 def evaluate(
     model: ModelPath,
     data: DataSource,
-    split: Annotated[str, typer.Option(help="test, dev or train; a single file is any.")] = "test",
+    split: Annotated[str, typer.Option(help="test, dev or train; a single file is measured whole.")] = "test",
     as_json: Annotated[bool, typer.Option("--json", help="One flat JSON object of percents on stdout.")] = False,
     bins: Annotated[bool, typer.Option("--bins", help="Also by label frequency, in five bins.")] = False,
     filter_rule: Annotated[

@@ -15,8 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.data.columns import USUAL, Reading
+from xclearn.data.shown import html_table
 from xclearn.errors import DataError
 from xclearn.text.documents import Documents
+
+_SHOWN = 3  # label names in a repr
 
 NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 NO_PAIRS.setflags(write=False)
@@ -60,6 +63,10 @@ class LabelSet:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(self.names[label]) for label in range(min(_SHOWN, len(self))))
+        return f"LabelSet({len(self):,} labels: {shown}{', …' if len(self) > _SHOWN else ''})"
+
 
 @dataclass(frozen=True)
 class Split:
@@ -77,6 +84,9 @@ class Split:
 
     def __len__(self) -> int:
         return self.relevance.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Split({len(self):,} {kind_of(self.documents)}, {self.relevance.nnz:,} pairs)"
 
     def take(self, rows: np.ndarray) -> Split:
         """The split of these rows, in this order; filter pairs follow their documents."""
@@ -112,6 +122,17 @@ class Dataset:
         from xclearn.data.in_memory import from_frame
 
         return from_frame(frame, reading, **options)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(split):,} {role}" for role, split in self.splits.items())
+        return f"Dataset({self.name!r}, {self.n_labels:,} labels; {kind_of(self.train.documents)}: {sizes})"
+
+    def _repr_html_(self) -> str:
+        texts = self.labels.texts
+        rows: list[tuple[str, object]] = [("labels", f"{self.n_labels:,}")]
+        rows.append(("label texts", "none" if texts is None else kind_of(texts)))
+        rows += [(role, f"{len(split):,} {kind_of(split.documents)}") for role, split in self.splits.items()]
+        return html_table(self.name, rows)
 
     @property
     def n_labels(self) -> int:

@@ -156,6 +156,8 @@ def _parquet_rows(path: Path, choose: Choose) -> NumberedRows:
 
 
 def _no_parquet(path: Path, row: int, error: Exception) -> DataError:
+    if isinstance(error, FileNotFoundError):
+        return DataError("no such file", where=str(path))
     return DataError(f"not readable as Parquet ({error})", where=f"{path}:{row}")
 
 

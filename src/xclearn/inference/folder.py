@@ -44,6 +44,12 @@ class Model:
     train_texts: TrainTexts | None = None  # where the model was told to keep them
     text_rows: Sequence[TextRows] = ()  # how each member makes a row of a new label's text; empty: it cannot
 
+    @property
+    def summary(self) -> str:
+        """In a few words: how many labels, and what it was trained on."""
+        name = self.about.get("data", {}).get("name")
+        return f"{len(self.labels):,} labels" + (f", trained on '{name}'" if name else "")
+
 
 def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> None:
     """Write the folder atomically: either all of it is there, or nothing."""

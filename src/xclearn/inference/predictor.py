@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from xclearn.data.dataset import NO_PAIRS, Documents, LabelSet
+from xclearn.data.shown import html_table
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError
 from xclearn.inference.blend import Blend
@@ -20,6 +21,8 @@ from xclearn.inference.forms import Form, fastest
 from xclearn.inference.native import strings_at
 from xclearn.inference.operating_points import OperatingPoints
 from xclearn.metrics import Report
+
+_SHOWN = ("P@1", "P@5", "PSP@5", "R@10")  # metrics in a notebook
 
 
 class Suggestion(NamedTuple):
@@ -47,6 +50,14 @@ class Predictor:
         predictor = cls(load_model(folder, verify=verify), n_threads, device)
         _ = predictor._answers  # the first text is not to wait for it
         return predictor
+
+    def __repr__(self) -> str:
+        return f"Predictor({self.about.get('algorithm', 'model')}: {self.model.summary})"
+
+    def _repr_html_(self) -> str:
+        metrics = self.about.get("metrics", {}).get("test", {})
+        rows = [("what", self.model.summary), *((name, f"{metrics[name]:.2f}") for name in _SHOWN if name in metrics)]
+        return html_table(str(self.about.get("algorithm", "model")), rows)
 
     @property
     def labels(self) -> LabelSet:

@@ -20,6 +20,7 @@ from xclearn._version import __version__
 from xclearn.data.checks import statistics
 from xclearn.data.dataset import Dataset, Documents
 from xclearn.data.in_memory import dataset_of
+from xclearn.data.shown import html_table
 from xclearn.data.splits import fingerprints
 from xclearn.data.topk import TopK
 from xclearn.errors import ModelError, NotFitted
@@ -35,6 +36,7 @@ from xclearn.parts.calibration import Calibration
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.text import TextSettings
 from xclearn.training.checkpoint import Checkpoint
+from xclearn.training.help_text import HelpText
 from xclearn.training.loop import train
 from xclearn.training.plan import Plan, available_memory, measured_flops, require_fit
 from xclearn.training.prepare import Prepared, Size, prepare
@@ -53,6 +55,35 @@ class Algorithm(ABC):
     stopping: Stopping | None  # end on a held-out metric
     sparse_ranker: SparseRanking | None = None  # of algorithms with this setting: the best labels are ranked again
     calibration: Calibration | None = None  # of algorithms with this setting: scores calibrated on the hold-out
+
+    def __init_subclass__(cls) -> None:
+        """Help explains the settings, and what is shown is short; dataclasses would print every field."""
+        setattr(cls, "__doc__", HelpText(cls.__doc__))  # noqa: B010  (a descriptor where a text is declared)
+        if "__repr__" not in vars(cls):
+            setattr(cls, "__repr__", Algorithm.__repr__)  # noqa: B010  (a dataclass keeps what is there)
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self._given().items())
+        return f"{type(self).__name__}({given})" + ("" if self._fitted is None else f", fitted: {self._fitted.summary}")
+
+    def _repr_html_(self) -> str:
+        state = "not fitted" if self._fitted is None else self._fitted.summary
+        return html_table(type(self).__name__, [("state", state), *self._given().items()])
+
+    @final
+    def _given(self) -> dict[str, Any]:
+        """The settings that are not at their default."""
+        given = {}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            factory = field.default_factory
+            usual = field.default if factory is dataclasses.MISSING else factory()
+            if getattr(self, field.name) != usual:
+                given[field.name] = getattr(self, field.name)
+        return given
+
+    @property
+    def _fitted(self) -> Model | None:
+        return getattr(self, "model_", None)
 
     @abstractmethod
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
@@ -170,7 +201,7 @@ class Algorithm(ABC):
     @final
     def model(self) -> Model:
         """The servable, labels and facts that `fit` or `load` made."""
-        model: Model | None = getattr(self, "model_", None)
+        model = self._fitted
         if model is None:
             raise NotFitted(f"{type(self).__name__} has not been fitted", todo="Call fit(data) first, or load a model.")
         return model
