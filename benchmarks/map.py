@@ -1,4 +1,4 @@
-"""docs/map.md: every file of the package with the first sentence of its docstring. `python -m benchmarks.map` writes it."""
+"""`python -m benchmarks.map` writes docs/map.md: every file of the package with the first sentence of its docstring."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ PAGE = ROOT / "docs" / "map.md"
 
 _HEAD = """# The files
 
-Where things are, in the words of each file. [Design](design.md) says why, and which package may import which. This page is
-written by `python -m benchmarks.map`.
+Where things are, in the words of each file. [Design](design.md) says why, and which package may import which. This page
+is written by `python -m benchmarks.map`.
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import fcntl
 import os
 import platform
 import shlex
@@ -20,10 +21,13 @@ def record(name: str, values: Mapping[str, Any], folder: Path = RESULTS) -> None
     """Append one row to `name`.csv; columns that the file does not have yet are added to it."""
     path = folder / f"{name}.csv"
     row = {"date": f"{datetime.date.today()}", "commit": commit(), "machine": machine(), "command": command(), **values}
-    rows = list(csv.DictReader(path.open(encoding="utf-8"))) if path.exists() else []
-    columns = list(dict.fromkeys(key for each in [*rows, row] for key in each))
     folder.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as stream:
+    with path.open("a+", newline="", encoding="utf-8") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)  # several runs may record at once: no row is lost
+        stream.seek(0)
+        rows = list(csv.DictReader(stream))
+        columns = list(dict.fromkeys(key for each in [*rows, row] for key in each))
+        stream.truncate(0)
         writer = csv.DictWriter(stream, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows([*rows, row])

@@ -115,7 +115,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--seed", type=int, help="only this case")
     parser.add_argument("--keep", type=Path, help="write the files of --seed here, and do not read them")
     parser.add_argument("--paths", type=Path, nargs="+", help="read these data sets and print how each ended, as JSON")
-    parser.add_argument("--record", action="store_true", help="add a row to benchmarks/results/fuzz.csv")
+    parser.add_argument("--record", action="store_true", help="add a row to benchmarks/results/fuzz_readers.csv")
     chosen = parser.parse_args(arguments)
     if chosen.paths:
         for outcome in judge([partial(look_at, path) for path in chosen.paths]):
@@ -148,7 +148,7 @@ def _record(outcomes: dict[int, Outcome], seconds: float) -> None:
     counts = Counter(outcome.kind for outcome in outcomes.values())
     peak = max(outcome.peak_mib for outcome in outcomes.values())
     record(
-        "fuzz",
+        "fuzz_readers",
         {
             "kind": "readers",
             "first_seed": min(outcomes),
