@@ -75,9 +75,10 @@ def test_a_bag_starts_from_the_folder_of_a_transformer(name, tmp_path):
     settings = {**epochs, **dict.fromkeys(rates, 1e-9), "word_vectors": str(tmp_path), "embedding_dim": 32}
     fitted = config.build(algorithms.find(name), settings, name).fit(data, device="cpu")
     servable = fitted.model.servable
-    expected = distilled(str(tmp_path), servable.vectoriser, 32).values
+    expected, known = distilled(str(tmp_path), servable.vectoriser, 32)
     (encoder, *_) = servable.encoders.values()
-    np.testing.assert_allclose(encoder.token_embeddings, expected, atol=1e-5)
+    assert known.any()
+    np.testing.assert_allclose(encoder.token_embeddings[known], expected[known], atol=1e-5)
 
 
 def test_minilm_knows_which_words_mean_nearly_the_same():
