@@ -25,10 +25,11 @@ from xclearn.data.splits import fingerprints
 from xclearn.data.topk import TopK
 from xclearn.errors import ModelError, NotFitted
 from xclearn.inference.blend import AnyServable, Blend
-from xclearn.inference.evaluation import evaluate
+from xclearn.inference.evaluation import evaluate_and_note
 from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.label_editing import NewLabel, with_labels, without_labels
 from xclearn.inference.predictor import Suggestion, suggestions
+from xclearn.inference.runner import runner
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.text_rows import TextRows
 from xclearn.metrics import Report
@@ -145,7 +146,7 @@ class Algorithm(ABC):
     @final
     def predict(self, documents: Documents, k: int = 5) -> TopK:
         """The k best labels of each document: ids, scores (n, k)."""
-        return self.model.servable.predict(documents, k)
+        return runner(self.model).predict(documents, k)
 
     @final
     def suggest(self, texts: Sequence[str], k: int = 5, min_score: float = 0.0) -> list[list[Suggestion]]:
@@ -154,8 +155,8 @@ class Algorithm(ABC):
 
     @final
     def evaluate(self, data: Any, *, split: str = "test", device: str = "cpu") -> Report:
-        """The metrics on a split of a data set, as `xclearn.evaluate` gives them."""
-        return evaluate(self, data, split=split, device=device)
+        """The metrics on a split of a data set, as `xclearn.evaluate` gives them; `save` writes them into the card."""
+        return evaluate_and_note(self, data, split=split, device=device)
 
     @final
     def add_labels(self, labels: Sequence[Mapping[str, Any]]) -> Self:
