@@ -38,7 +38,6 @@ from xclearn.parts.re_ranking import SparseRanking
 from xclearn.text import TextSettings
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.help_text import HelpText
-from xclearn.training.loop import train
 from xclearn.training.plan import Plan, available_memory, measured_flops, require_fit
 from xclearn.training.prepare import Prepared, Size, prepare
 from xclearn.training.re_ranking import re_ranked, require_hold_out
@@ -216,13 +215,10 @@ class Algorithm(ABC):
     @final
     def _announce(self, size: Size, run: Run) -> None:
         """Log the plan, or refuse it with the setting that would fit."""
-        import torch
-
         kind = run.device.type
         plan = self._plan(size, kind)
         require_fit(plan, available_memory(run.device), lambda: self._alternatives(size, kind))
-        dtype = torch.bfloat16 if kind == "cuda" else torch.float32
-        run.log("plan", algorithm=self.name, **plan.facts(measured_flops(run.device, dtype)))
+        run.log("plan", algorithm=self.name, **plan.facts(measured_flops(run.device)))
 
     @final
     def _alternatives(self, size: Size, device: str) -> list[tuple[str, Plan]]:
@@ -239,6 +235,8 @@ class Algorithm(ABC):
     def _train(self, data: Prepared, run: Run) -> None:
         with run.fast_products():
             for stage in self._stages(data, run):
+                from xclearn.training.loop import train  # of torch; linear models yield no stage
+
                 train(stage, run)
                 del stage  # its optimisers are gone before the next stage or the model is made
 
