@@ -13,9 +13,10 @@ import scipy.sparse as sp
 from planted import N_LABELS, planted, relevant_first
 from quick import TEXTS_ONLY, epochs_everywhere
 
-from xclearn import algorithms, config, load
+from xclearn import algorithms, config, evaluate, load
 from xclearn.data import Dataset, Split
 from xclearn.errors import ConfigError, DataError, ModelError, NotFitted
+from xclearn.inference import evaluation
 from xclearn.training.algorithm import Algorithm
 
 NAMES = algorithms.algorithm_names()
@@ -294,15 +295,47 @@ def test_save_and_load_predict_the_same_bits(name, planted_texts, tmp_path):
     assert after.scores.tobytes() == before.scores.tobytes()
 
 
-def test_the_predictor_gives_the_algorithms_answers(name, planted_texts, tmp_path):
-    """It may compute them by another path, so scores agree to rounding."""
+def test_fitted_loaded_predictor_and_evaluation_give_the_same_answers(name, planted_texts, tmp_path, monkeypatch):
+    """All of them are what the servable computes in NumPy, the oracle, up to rounding."""
     algorithm, texts = fitted(name), planted_texts.test.documents
     algorithm.save(tmp_path / "model")
-    before, after = algorithm.predict(texts, K), load(tmp_path / "model").predict(texts, K)
-    assert (after.ids == before.ids).all()
-    difference = np.abs(after.scores - before.scores).max()
-    print(f"{name}: largest difference of a score {difference:.2e}")
-    assert difference < 1e-5
+    loaded, predictor = type(algorithm).load(tmp_path / "model"), load(tmp_path / "model")
+    seen = []
+    measure = evaluation.evaluate_predictions
+    monkeypatch.setattr(
+        evaluation,
+        "evaluate_predictions",
+        lambda found, *rest, **named: (seen.append(found), measure(found, *rest, **named))[1],
+    )
+    evaluate(loaded, planted_texts)
+    found = {"fitted": algorithm.predict, "loaded": loaded.predict, "predictor": predictor.predict}
+    k = seen[0].ids.shape[1]
+    answers = {who: ask(texts, k) for who, ask in found.items()} | {"evaluate": seen[0]}
+    oracle = algorithm.model.servable.predict(texts, k)
+    largest = 0.0
+    for who, answer in answers.items():
+        assert (answer.ids == oracle.ids).all(), who
+        known = oracle.ids >= 0
+        scale = np.maximum(np.abs(oracle.scores), 1)  # a score above 1 rounds in proportion
+        largest = max(largest, float((np.abs(answer.scores - oracle.scores) / scale)[known].max()))
+    print(f"{name}: largest difference of a score {largest:.2e}")
+    assert largest < 1e-6
+
+
+def test_a_fitted_and_a_loaded_model_suggest_measure_and_save_alike(name, planted_texts, tmp_path):
+    fitted(name).save(tmp_path / "model")
+    texts, cards = list(planted_texts.test.documents[:3]), set()
+    said = []
+    for which, one in enumerate((type(fitted(name)).load(tmp_path / "model"), load(tmp_path / "model"))):
+        report = one.evaluate(planted_texts)
+        one.save(tmp_path / f"again{which}")
+        card = (tmp_path / f"again{which}" / "README.md").read_text()
+        assert f"| P@1 | {report.values['P@1']:.2f} |" in card
+        cards.add(card)
+        said.append([[label.label for label in labels] for labels in one.suggest(texts, 2)])
+    names = planted_texts.labels.names
+    assert said[0] == said[1] == [[names[i] for i in row] for row in fitted(name).predict(texts, 2).ids]
+    assert len(cards) == 1
 
 
 def test_saving_what_was_loaded_writes_the_same_files(name, tmp_path):

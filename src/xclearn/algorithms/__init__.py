@@ -10,7 +10,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xclearn.errors import ConfigError, nearest
+from xclearn.errors import ConfigError, MissingExtra, nearest
 
 if TYPE_CHECKING:
     from xclearn.training.algorithm import Algorithm
@@ -40,7 +40,13 @@ def find(name: str) -> type[Algorithm]:
     points = metadata.entry_points(group=_ENTRY_POINTS, name=name)
     if points:
         return next(iter(points)).load()
-    return getattr(import_module(f"{__name__}.{name}"), class_name(name))
+    try:
+        return getattr(import_module(f"{__name__}.{name}"), class_name(name))
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        todo = "Run pip install 'xclearn[deep]'."
+        raise MissingExtra("the algorithm needs torch, which is not installed", got=name, todo=todo) from error
 
 
 def class_name(name: str) -> str:

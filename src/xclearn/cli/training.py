@@ -166,17 +166,11 @@ def fit(algorithm: Algorithm, data: Dataset, request: Request, checkpoint: Check
 
 def measure_and_save(algorithm: Algorithm, data: Dataset, request: Request) -> dict[str, Any]:
     """Metrics and bins into the model card, the folder onto disk."""
-    from xclearn.inference import evaluate
-    from xclearn.inference.evaluation import label_counts
     from xclearn.inference.train_texts import TrainTexts
-    from xclearn.metrics import volume_bins
 
     values: dict[str, Any] = {}
     if data.test is not None:
-        report = evaluate(algorithm, data, device="cpu" if request.device == "cpu" else "auto")
-        values = report.values
-        bins = [part._asdict() for part in volume_bins(report, label_counts(data))]
-        algorithm.model.about.update(metrics={"test": values}, bins={"test": bins})
+        values = algorithm.evaluate(data, device="cpu" if request.device == "cpu" else "auto").values
     if request.keep_texts:
         texts = TrainTexts.of(cast(Sequence[str], data.train.documents), data.train.relevance)
         algorithm.model_ = dataclasses.replace(algorithm.model, train_texts=texts)

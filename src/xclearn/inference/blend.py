@@ -197,13 +197,10 @@ class Sources(Part):
 
     @cached_property
     def answering(self) -> list[Answers]:
-        """Each member by the native core where it knows every part of it."""
-        from xclearn.inference.native import native_predictor  # which knows all parts there are
+        """Each member in the form that answers fastest on a CPU."""
+        from xclearn.inference.runner import one_form  # which knows blends
 
-        forms: list[Answers] = []
-        for member in self.members.values():
-            forms.append(native_predictor(member) or member)
-        return forms
+        return [one_form(member) for member in self.members.values()]
 
     @cached_property
     def _readers(self) -> list[int]:

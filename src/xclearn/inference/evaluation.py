@@ -15,9 +15,9 @@ from xclearn.data.load import load_dataset
 from xclearn.data.matching import over_labels, unknown_labels
 from xclearn.data.splits import as_test
 from xclearn.inference.folder import Model, load_model
-from xclearn.inference.forms import measured
+from xclearn.inference.runner import runner
 from xclearn.labels.propensity import inverse_propensity
-from xclearn.metrics import FILTER_RULES, KS, RECALL_KS, Report, evaluate_predictions
+from xclearn.metrics import FILTER_RULES, KS, RECALL_KS, Report, evaluate_predictions, volume_bins
 
 
 class Fitted(Protocol):
@@ -44,12 +44,12 @@ def evaluate(
     data has no training documents there are no propensities: PSP and PSnDCG are left out.
     """
     loaded = load_model(Path(model)) if isinstance(model, str | os.PathLike) else model.model
-    servable, n_known = loaded.servable, len(loaded.labels)
+    n_known = len(loaded.labels)
     data = over_labels(_dataset(data, split), loaded.labels.names)
     part = data.split(split)
     void = part.filter_pairs[part.filter_pairs[:, 1] < n_known]
     report = evaluate_predictions(
-        measured(servable, device).predict(part.documents, max(*KS, *RECALL_KS), void),
+        runner(loaded, device).predict(part.documents, max(*KS, *RECALL_KS), void),
         part.relevance,
         label_weights(data) if len(data.train) else np.ones(data.n_labels),
         filter_pairs=part.filter_pairs,
@@ -73,6 +73,22 @@ def _unweighted(report: Report) -> Report:
         return {name: figure for name, figure in figures.items() if not name.startswith("PS")}
 
     return replace(report, values=kept(report.values), terms=kept(report.terms))
+
+
+def evaluate_and_note(model: Fitted, data: Any, *, split: str = "test", device: str = "cpu") -> Report:
+    """`evaluate`, and the figures into the facts of the model, from where `save` writes them into the model card.
+
+    Only those on a data set with training documents and the model's own labels are noted.
+    """
+    report, known = evaluate(model, data, split=split, device=device), model.model
+    if not isinstance(data, Dataset) or not len(data.train) or list(data.labels.names) != list(known.labels.names):
+        return report
+    trained_on = known.about.get("data", {}).get("name", data.name)
+    name = split if data.name == trained_on else f"{data.name} {split}"
+    bins = [part._asdict() for part in volume_bins(report, label_counts(data))]
+    known.about["metrics"] = {**known.about.get("metrics", {}), name: report.values}
+    known.about["bins"] = {**known.about.get("bins", {}), name: bins}
+    return report
 
 
 def label_counts(data: Dataset) -> np.ndarray:

@@ -34,7 +34,7 @@ JSON_FILE, TENSORS_FILE, CARD_FILE = "model.json", "tensors.safetensors", "READM
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Model:
     """What a folder holds: the servable, the labels, and the facts about them (algorithm, settings, data, metrics)."""
 

@@ -15,11 +15,11 @@ from xclearn.data.shown import html_table
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError
 from xclearn.inference.blend import Blend
-from xclearn.inference.evaluation import evaluate
+from xclearn.inference.evaluation import evaluate_and_note
 from xclearn.inference.folder import Model, load_model, save_model
-from xclearn.inference.forms import Form, fastest
 from xclearn.inference.native import strings_at
 from xclearn.inference.operating_points import OperatingPoints
+from xclearn.inference.runner import Form, runner
 from xclearn.metrics import Report
 
 _SHOWN = ("P@1", "P@5", "PSP@5", "R@10")  # metrics in a notebook
@@ -70,7 +70,7 @@ class Predictor:
     @cached_property
     def _answers(self) -> Form:
         """On a CPU the native core where it knows every part of the model; else the servable, in NumPy."""
-        return fastest(self.model.servable, self.device, self.n_threads)
+        return runner(self.model, self.device, self.n_threads)
 
     @property
     def points(self) -> OperatingPoints:
@@ -93,8 +93,8 @@ class Predictor:
         return suggestions(self.labels, self.predict(texts, k, exclude), min_score)
 
     def evaluate(self, data: Any, *, split: str = "test", device: str = "cpu") -> Report:
-        """The metrics on a split of a data set, as `xclearn.evaluate` gives them."""
-        return evaluate(self, data, split=split, device=device)
+        """The metrics on a split of a data set, as `xclearn.evaluate` gives them; `save` writes them into the card."""
+        return evaluate_and_note(self, data, split=split, device=device)
 
     def save(self, folder: str | Path, *, replace: bool = False) -> None:
         """Write the model folder."""

@@ -25,10 +25,11 @@ from xclearn.data.splits import fingerprints
 from xclearn.data.topk import TopK
 from xclearn.errors import ModelError, NotFitted
 from xclearn.inference.blend import AnyServable, Blend
-from xclearn.inference.evaluation import evaluate
+from xclearn.inference.evaluation import evaluate_and_note
 from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.label_editing import NewLabel, with_labels, without_labels
 from xclearn.inference.predictor import Suggestion, suggestions
+from xclearn.inference.runner import runner
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.text_rows import TextRows
 from xclearn.metrics import Report
@@ -37,7 +38,6 @@ from xclearn.parts.re_ranking import SparseRanking
 from xclearn.text import TextSettings
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.help_text import HelpText
-from xclearn.training.loop import train
 from xclearn.training.plan import Plan, available_memory, measured_flops, require_fit
 from xclearn.training.prepare import Prepared, Size, prepare
 from xclearn.training.re_ranking import re_ranked, require_hold_out
@@ -145,7 +145,7 @@ class Algorithm(ABC):
     @final
     def predict(self, documents: Documents, k: int = 5) -> TopK:
         """The k best labels of each document: ids, scores (n, k)."""
-        return self.model.servable.predict(documents, k)
+        return runner(self.model).predict(documents, k)
 
     @final
     def suggest(self, texts: Sequence[str], k: int = 5, min_score: float = 0.0) -> list[list[Suggestion]]:
@@ -154,8 +154,8 @@ class Algorithm(ABC):
 
     @final
     def evaluate(self, data: Any, *, split: str = "test", device: str = "cpu") -> Report:
-        """The metrics on a split of a data set, as `xclearn.evaluate` gives them."""
-        return evaluate(self, data, split=split, device=device)
+        """The metrics on a split of a data set, as `xclearn.evaluate` gives them; `save` writes them into the card."""
+        return evaluate_and_note(self, data, split=split, device=device)
 
     @final
     def add_labels(self, labels: Sequence[Mapping[str, Any]]) -> Self:
@@ -215,13 +215,10 @@ class Algorithm(ABC):
     @final
     def _announce(self, size: Size, run: Run) -> None:
         """Log the plan, or refuse it with the setting that would fit."""
-        import torch
-
         kind = run.device.type
         plan = self._plan(size, kind)
         require_fit(plan, available_memory(run.device), lambda: self._alternatives(size, kind))
-        dtype = torch.bfloat16 if kind == "cuda" else torch.float32
-        run.log("plan", algorithm=self.name, **plan.facts(measured_flops(run.device, dtype)))
+        run.log("plan", algorithm=self.name, **plan.facts(measured_flops(run.device)))
 
     @final
     def _alternatives(self, size: Size, device: str) -> list[tuple[str, Plan]]:
@@ -238,6 +235,8 @@ class Algorithm(ABC):
     def _train(self, data: Prepared, run: Run) -> None:
         with run.fast_products():
             for stage in self._stages(data, run):
+                from xclearn.training.loop import train  # of torch; linear models yield no stage
+
                 train(stage, run)
                 del stage  # its optimisers are gone before the next stage or the model is made
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import torch
 
 from xclearn.errors import ModelError
 from xclearn.inference.tensors import read_tensors, write_tensors
@@ -178,4 +177,6 @@ def _checksum(arrays: Mapping[str, np.ndarray], said: str) -> str:
 
 
 def _array(value: Any) -> np.ndarray:
-    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    return (
+        value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+    )  # a tensor of torch, or NumPy's

@@ -12,12 +12,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-import torch
+import numpy as np
 
 from xclearn.errors import PlanError
+from xclearn.inference.device import has_torch
 from xclearn.parts.cost import Weights
+
+if TYPE_CHECKING:
+    import torch
 
 GIB = 1 << 30
 _RUNTIME = {"cpu": 96 << 20, "cuda": 96 << 20}  # code loaded at the first step, thread stacks, workspaces
@@ -125,6 +129,8 @@ def require_fit(plan: Plan, available: int, alternatives: Callable[[], list[tupl
 def available_memory(device: torch.device) -> int:
     """Bytes still free on the device, as the system and the container's limit report them."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.mem_get_info(device)[0]
     limits = [_meminfo_available(), _cgroup_available()]
     return min(limit for limit in limits if limit is not None)
@@ -147,9 +153,9 @@ def _cgroup_available() -> int | None:
         return None
 
 
-def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
+def measured_flops(device: torch.device) -> float:
     """Operations per second of one matrix product of the shape that training repeats."""
-    left, right = (torch.randn(size, 128, device=device).to(dtype) for size in (512, 8192))
+    left, right = (_random_rows(size, device) for size in (512, 8192))
     best = float("inf")
     for _ in range(3):
         started = time.perf_counter()
@@ -157,3 +163,12 @@ def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
         float(product[0, 0])  # waits for the device
         best = min(best, time.perf_counter() - started)
     return 2 * 512 * 8192 * 128 / best
+
+
+def _random_rows(n: int, device: torch.device) -> Any:
+    """Rows (n, 128) in the type that training multiplies; of NumPy where torch is missing."""
+    if not has_torch():
+        return np.random.default_rng(0).standard_normal((n, 128), dtype=np.float32)
+    import torch
+
+    return torch.randn(n, 128, device=device).to(torch.bfloat16 if device.type == "cuda" else torch.float32)

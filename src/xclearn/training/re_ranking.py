@@ -5,7 +5,6 @@ Works on what any algorithm serves. Knows nothing about how it was trained.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -16,11 +15,10 @@ import scipy.sparse as sp
 
 from xclearn.data.dataset import NO_PAIRS
 from xclearn.data.topk import TopK
-from xclearn.errors import ConfigError, PlanError
+from xclearn.errors import ConfigError
 from xclearn.inference.components import Encoder
-from xclearn.inference.device import on_device
-from xclearn.inference.native import NativePredictor, native_predictor
 from xclearn.inference.re_ranking import CalibrationTree, ReRanking, SparseRanker, ranker_features
+from xclearn.inference.runner import one_form
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.sparse import SparseFeatures
 from xclearn.inference.token_bag import bag_encoder
@@ -131,10 +129,6 @@ def _of_one_weight(steps: Sequence[ReRanking], run: Run) -> list[ReRanking]:
 
 
 def _best(servable: Servable, features: Features, k: int, run: Run, exclude: np.ndarray = NO_PAIRS) -> TopK:
-    """The k best labels of each document (N, k), by the fastest way there is."""
-    if run.device.type == "cuda":
-        with contextlib.suppress(PlanError):  # what was trained may still fill the GPU
-            if (on_gpu := on_device(servable, "auto")) is not None:
-                return on_gpu.rank(features, k, exclude)
-    native = native_predictor(servable)
-    return (native if isinstance(native, NativePredictor) else servable).rank(features, k, exclude)
+    """The k best labels of each document (N, k)."""
+    form = one_form(servable, "auto" if run.device.type == "cuda" else "cpu")
+    return form.rank(features, k, exclude)

@@ -8,13 +8,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast, final
 
 import numpy as np
-import torch
 
-from xclearn.inference.device import device_named
+from xclearn.inference.device import device_named, has_torch
 from xclearn.training.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    import torch
 
 Callback = Callable[[Mapping[str, Any]], None]
 
@@ -37,7 +40,11 @@ class Run:
     @property
     def threads(self) -> int | None:
         """How many torch computes with on a CPU: where they divide an array shows in the last bits."""
-        return torch.get_num_threads() if self.device.type == "cpu" else None
+        if self.device.type != "cpu" or not has_torch():
+            return None
+        import torch
+
+        return torch.get_num_threads()
 
     def log(self, event: str, **facts: Any) -> None:
         """Call the callback; the library itself prints nothing."""
@@ -55,11 +62,15 @@ class Run:
 
     def generator(self, *names: str | int, device: torch.device | None = None) -> torch.Generator:
         """A torch generator by name, on the CPU unless a device is given."""
+        import torch
+
         return torch.Generator(device or "cpu").manual_seed(self.seed_of(*names))
 
     @contextlib.contextmanager
     def seeded(self, *names: str | int) -> Iterator[None]:
         """Torch's own generators by name, for modules that draw from them; the caller's state comes back after."""
+        import torch
+
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(self.seed_of(*names))
             yield
@@ -67,6 +78,11 @@ class Run:
     @contextlib.contextmanager
     def fast_products(self) -> Iterator[None]:
         """Products of float32 matrices on a GPU's matrix units (TF32); the caller's choice comes back after."""
+        if not has_torch():
+            yield
+            return
+        import torch
+
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high" if self.device.type == "cuda" else before)
         try:
@@ -93,6 +109,10 @@ class Run:
 
 def pick_device(name: str) -> torch.device:
     """`auto` is the GPU where there is one; anything else must exist."""
+    if name in ("auto", "cpu") and not has_torch():
+        return cast("torch.device", SimpleNamespace(type="cpu"))  # linear models only ask for its type
     if name == "auto":
+        import torch
+
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return device_named(name)

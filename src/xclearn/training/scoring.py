@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
-from torch.nn.functional import pad
 
 from xclearn.data.topk import TopK
 from xclearn.inference.servable import Servable
 from xclearn.inference.shortlists import Mix
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import evaluate_predictions, extra_for_filter
-from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 from xclearn.training.prepare import Prepared
 from xclearn.training.stage import Stopping
+
+if TYPE_CHECKING:
+    import torch
+
+    from xclearn.parts.rows import FeatureRows, SparseRows
 
 TEXT_WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of the cosine with a label's text, to choose from
 
@@ -45,6 +47,8 @@ def task_score(task: Ranking, data: Prepared, stopping: Stopping | None) -> Call
     """The held-out metric of a task over labels, where one is to be stopped by."""
     if stopping is None:
         return None
+    from xclearn.parts.rows import feature_rows
+
     assert data.held_out_features is not None
     device = task.positives.indptr.device
     held_out = feature_rows(data.held_out_features, device)
@@ -55,20 +59,32 @@ def held_out_score(
     data: Prepared, metric: str, best: Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 ) -> Callable[[], float]:
     """A function that gives the metric in percent; `best(rows, k)` ranks the labels of held-out documents."""
+    import torch
+
+    assert data.held_out is not None
+    n, k = len(data.held_out), _depth(data)
+
+    def score() -> float:
+        found = [best(rows, k) for rows in torch.arange(n).split(_AT_ONCE)]
+        ids, scores = (np.concatenate([part[i].cpu().numpy() for part in found]) for i in (0, 1))
+        return _metric(data, metric, TopK(ids, scores))
+
+    return score
+
+
+def _depth(data: Prepared) -> int:
+    """Labels of each held-out document that the metric needs."""
+    assert data.held_out is not None
+    return min(10 + min(extra_for_filter(data.held_out.filter_pairs), _MOST_FILTERED), data.relevance.shape[1])
+
+
+def _metric(data: Prepared, metric: str, found: TopK) -> float:
+    """The metric, in percent, of what was found for the held-out documents."""
     assert data.held_out is not None
     split = data.held_out
     weights = inverse_propensity(data.label_counts, data.n_train, *data.propensity)
-    k = min(10 + min(extra_for_filter(split.filter_pairs), _MOST_FILTERED), data.relevance.shape[1])
-
-    def score() -> float:
-        found = [best(rows, k) for rows in torch.arange(len(split)).split(_AT_ONCE)]
-        ids, scores = (np.concatenate([part[i].cpu().numpy() for part in found]) for i in (0, 1))
-        report = evaluate_predictions(
-            TopK(ids, scores), split.relevance, weights, filter_pairs=split.filter_pairs, recall_ks=(10,)
-        )
-        return report.values[metric]
-
-    return score
+    report = evaluate_predictions(found, split.relevance, weights, filter_pairs=split.filter_pairs, recall_ks=(10,))
+    return report.values[metric]
 
 
 def best_text_weight(data: Prepared, stopping: Stopping | None, served: Callable[[float], Servable]) -> float:
@@ -88,6 +104,9 @@ def best_fusion_weight(
     data: Prepared, stopping: Stopping | None, servable: Servable, weights: Sequence[float]
 ) -> float:
     """The first weight with which it does best on the held-out documents; candidates and logits are found once."""
+    import torch
+    from torch.nn.functional import pad
+
     assert stopping is not None
     assert data.held_out is not None
     metric, starts = stopping.metric, range(0, len(data.held_out), _AT_ONCE)
@@ -121,10 +140,5 @@ def _candidates(data: Prepared, servable: Servable, rows: slice) -> tuple[np.nda
 
 def served_score(data: Prepared, metric: str, servable: Servable) -> float:
     """The metric of what is served on the held-out documents, in percent."""
-
-    def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-        assert data.held_out_features is not None
-        ids, scores = servable.rank(data.held_out_features[rows.numpy()], k)
-        return torch.from_numpy(ids), torch.from_numpy(scores)
-
-    return held_out_score(data, metric, best)()
+    assert data.held_out_features is not None
+    return _metric(data, metric, servable.rank(data.held_out_features, _depth(data)))

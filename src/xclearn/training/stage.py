@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, final
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Literal, final
 
 from xclearn.config import Count, Share
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 Metric = Literal["P@1", "P@3", "P@5", "PSP@1", "PSP@5", "nDCG@5", "R@10"]  # on held-out documents
 

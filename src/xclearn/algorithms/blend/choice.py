@@ -9,6 +9,7 @@ from typing import Any
 
 from xclearn import algorithms, config
 from xclearn.data.splits import FEWEST
+from xclearn.inference.device import has_torch
 from xclearn.training.prepare import Size
 
 _SPEED = {"cpu": 45e9, "cuda": 5e12}  # operations a second: two cores as measured, a GPU by what was measured elsewhere
@@ -20,6 +21,7 @@ _ALONE = "sparse_one_vs_all"  # where there are too few documents to hold some o
 _FEWEST_EPOCHS = 4  # of every stage of a member: with fewer it is left out
 
 # Members in the order in which time is spent on them, with the data that they need: label text, or none.
+_LINEAR = ("label_tree", "sparse_one_vs_all")  # they need no torch
 _WITH_TEXT = ("label_tree", "decaf", "sparse_one_vs_all")
 _WITHOUT_TEXT = ("label_tree", "sparse_one_vs_all", "lightdxml")
 
@@ -31,6 +33,8 @@ def usual_members(size: Size, device: str, minutes: float, rounds: int) -> tuple
     left = 60 * minutes * _SPEED[device] / rounds
     chosen: list[str] = []
     for name in _WITH_TEXT if size.n_label_entries else _WITHOUT_TEXT:
+        if name not in _LINEAR and not has_torch():
+            continue
         wanted, cost = _within(name, size, device, left)
         if wanted is not None or not chosen:  # the first is always there
             chosen.append(wanted or name)
@@ -46,7 +50,7 @@ def _within(name: str, size: Size, device: str, left: float) -> tuple[str | None
         return name, cost
     epochs = {key: getattr(resolved, key) for key in config_epochs(type(resolved)) if getattr(resolved, key)}
     fewer = {key: int(value * left / cost) for key, value in epochs.items()}
-    if not fewer or min(fewer.values()) < _FEWEST_EPOCHS or name in ("label_tree", "sparse_one_vs_all"):
+    if not fewer or min(fewer.values()) < _FEWEST_EPOCHS or name in _LINEAR:
         return None, 0.0
     cost = _operations(_resolved(name, fewer, size, device), size, device)
     return " ".join([name, *(f"{key}={value}" for key, value in fewer.items())]), cost

@@ -1,0 +1,60 @@
+"""The one place that decides what computes a prediction: a GPU, the native core, or NumPy.
+
+The device asked for comes first; on a CPU the native core answers where it knows every part of the model, else NumPy
+does. The members of a blend each get their own form. `runner` keeps what it made for as long as the model lives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakKeyDictionary
+
+from xclearn.errors import PlanError
+from xclearn.inference.blend import AnyServable, Blend
+from xclearn.inference.device import DevicePredictor, on_device, unknown_part
+from xclearn.inference.native import Native, native_predictor
+from xclearn.inference.servable import Ensemble, Servable
+
+if TYPE_CHECKING:
+    from xclearn.inference.folder import Model
+
+OneForm: TypeAlias = DevicePredictor | Native | Servable | Ensemble
+Form: TypeAlias = OneForm | Blend
+
+_made: WeakKeyDictionary[Model, dict[tuple[str, int | None], Form]] = WeakKeyDictionary()
+
+
+def runner(model: Model, device: str = "cpu", n_threads: int | None = None) -> Form:
+    """What answers for a model on this device; `auto` is a GPU, if there is one that the model can run on."""
+    forms = _made.setdefault(model, {})
+    asked = (device, n_threads)
+    if asked not in forms:
+        forms[asked] = form_of(model.servable, device, n_threads)
+    return forms[asked]
+
+
+def form_of(servable: AnyServable, device: str = "cpu", n_threads: int | None = None) -> Form:
+    """As `runner` for a servable without a model; nothing is kept."""
+    if isinstance(servable, Blend):
+        return servable.answered_by([_of_member(member, device, n_threads) for member in servable.members])
+    return one_form(servable, device, n_threads)
+
+
+def one_form(servable: Servable | Ensemble, device: str = "cpu", n_threads: int | None = None) -> OneForm:
+    """As `form_of` for anything but a blend."""
+    return _on_device(servable, device) or native_predictor(servable, n_threads) or servable
+
+
+def _on_device(servable: Servable | Ensemble, device: str) -> DevicePredictor | None:
+    """None on a CPU. With `auto` also where the GPU has no room left for the model."""
+    try:
+        return on_device(servable, device)
+    except PlanError:
+        if device != "auto":
+            raise
+        return None
+
+
+def _of_member(member: Servable | Ensemble, device: str, n_threads: int | None) -> OneForm:
+    """A member with a part that a device does not know stays on the CPU."""
+    return one_form(member, "cpu" if unknown_part(member) else device, n_threads)
