@@ -400,3 +400,10 @@ def test_kinds_are_class_names_in_snake_case(name, kind):
 def test_ranges(limits, inside, outside):
     assert all(limits.holds(value) for value in inside)
     assert not any(limits.holds(value) for value in outside)
+
+
+def test_a_class_without_source_has_settings_without_help():
+    """Typed into an interpreter or a notebook."""
+    namespace = {"__name__": "__main__", "dataclass": dataclass}
+    exec("@dataclass(kw_only=True)\nclass Typed:\n    depth: int = 3  # not to be read\n", namespace)
+    assert [(row.name, row.default, row.help) for row in config.describe(namespace["Typed"])] == [("depth", "3", "")]

@@ -128,7 +128,6 @@ def test_matching_labels_with_clusters_is_planned(beam, matches):
         **{
             "device": "cpu",
             "size": size,
-            "batch_size": 16,
             "dim": 8,
             "clustered_dim": 8,
             "encoder": (Weights(values=72),),

@@ -290,7 +290,10 @@ def _comments(settings: type) -> dict[str, str]:
 
 
 def _own_comments(settings: type) -> dict[str, str]:
-    source = inspect.cleandoc("\n" + inspect.getsource(settings))
+    try:
+        source = inspect.cleandoc("\n" + inspect.getsource(settings))
+    except (OSError, TypeError):  # a class typed into an interpreter has no source to read
+        return {}
     lines = source.splitlines()
     body = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)).body
     found = {}

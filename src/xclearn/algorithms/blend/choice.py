@@ -18,11 +18,11 @@ _ENOUGH = 3_000  # documents that it should have
 _SMALL, _TENTH, _FIFTH = 10_000, 0.1, 0.2  # documents below which a fold holds out a fifth of train, else a tenth
 _MOST_FOLDS = 5
 _ALONE = "sparse_one_vs_all"  # where there are too few documents to hold some out
-_FEWEST_EPOCHS = 4  # of every stage of a member: with fewer it is left out
+_FEWEST_EPOCHS = 4  # of a member's longest stage: with fewer the member is left out
 
 # Members in the order in which time is spent on them, with the data that they need: label text, or none.
 _LINEAR = ("label_tree", "sparse_one_vs_all")  # they need no torch
-_WITH_TEXT = ("label_tree", "decaf", "sparse_one_vs_all")
+_WITH_TEXT = ("label_tree", "dual_encoder", "decaf", "sparse_one_vs_all")
 _WITHOUT_TEXT = ("label_tree", "sparse_one_vs_all", "lightdxml")
 
 
@@ -49,8 +49,8 @@ def _within(name: str, size: Size, device: str, left: float) -> tuple[str | None
     if cost <= left:
         return name, cost
     epochs = {key: getattr(resolved, key) for key in config_epochs(type(resolved)) if getattr(resolved, key)}
-    fewer = {key: int(value * left / cost) for key, value in epochs.items()}
-    if not fewer or min(fewer.values()) < _FEWEST_EPOCHS or name in _LINEAR:
+    fewer = {key: max(1, int(value * left / cost)) for key, value in epochs.items()}
+    if not fewer or max(fewer.values()) < _FEWEST_EPOCHS or name in _LINEAR:
         return None, 0.0
     cost = _operations(_resolved(name, fewer, size, device), size, device)
     return " ".join([name, *(f"{key}={value}" for key, value in fewer.items())]), cost
