@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from xclearn.parts.cost import Weights
 from xclearn.parts.row_update import RowAdam, RowSgd
 
 LR, ROWS, WIDTH, STEPS = 0.03, 7, 5, 6
@@ -73,8 +74,8 @@ def test_the_schedules_factor_scales_the_step(gradients, kind):
     assert not torch.equal(weights[0], start())
 
 
-@pytest.mark.parametrize("kind", [RowSgd, RowAdam])
-def test_the_state_travels_and_is_as_large_as_said(gradients, kind):
+@pytest.mark.parametrize(("kind", "optimiser"), [(RowSgd, "sgd"), (RowAdam, "adam")])
+def test_the_state_travels_and_is_as_large_as_said(gradients, kind, optimiser):
     """A resumed update goes on as if it had not stopped."""
     one, weight = kind(ROWS, WIDTH, LR), start()
     one.apply_(weight, slice(0, ROWS), gradients[0])
@@ -84,7 +85,7 @@ def test_the_state_travels_and_is_as_large_as_said(gradients, kind):
         update.apply_(rows, torch.tensor([1, 2]), gradients[1][1:3])
     assert torch.equal(weight, copy)
     held = sum(buffer.nbytes for buffer in one.buffers() if buffer.shape == weight.shape)
-    assert held == kind.bytes_per_value() * weight.numel()
+    assert held == Weights(values=weight.numel(), optimiser=optimiser).state
 
 
 @pytest.mark.parametrize("kind", [RowSgd, RowAdam])
