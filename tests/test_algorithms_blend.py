@@ -175,6 +175,15 @@ def test_members_follow_from_data_and_time():
     assert usual_members(size(10, 5, True), "cpu", 10, 2) == ("sparse_one_vs_all",)
 
 
+def test_linear_members_take_as_long_beside_a_gpu():
+    """One label against all documents for each of 100,000 labels does not fit into a few minutes of a CPU."""
+    for device in ("cpu", "cuda"):
+        names = [member.split()[0] for member in usual_members(size(100_000, 100_000, True), device, 4, 2)]
+        assert "label_tree" in names
+        assert "sparse_one_vs_all" not in names
+    assert "decaf" in names
+
+
 @pytest.mark.parametrize("n", [20, 500, 3_000, 9_999, 20_000, 100_000])
 def test_what_is_held_out(n):
     folds, held = usual_cut(size(n, 100, False))

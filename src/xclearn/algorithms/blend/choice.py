@@ -24,45 +24,48 @@ _FEWEST_EPOCHS = 4  # of a member's longest stage: with fewer the member is left
 _LINEAR = ("label_tree", "sparse_one_vs_all")  # they need no torch
 _WITH_TEXT = ("label_tree", "dual_encoder", "decaf", "sparse_one_vs_all")
 _WITHOUT_TEXT = ("label_tree", "sparse_one_vs_all", "lightdxml")
+_NOT_YET_MEASURED = {"cuda": ("dual_encoder",), "cpu": ()}  # left out by default until it has been measured there
 
 
 def usual_members(size: Size, device: str, minutes: float, rounds: int) -> tuple[str, ...]:
     """The members that fit into the time when each is trained in so many rounds; those with epochs may get fewer."""
     if size.n_documents < FEWEST:
         return (_ALONE,)
-    left = 60 * minutes * _SPEED[device] / rounds
+    left = 60 * minutes / rounds  # seconds
     chosen: list[str] = []
     for name in _WITH_TEXT if size.n_label_entries else _WITHOUT_TEXT:
-        if name not in _LINEAR and not has_torch():
+        if name in _NOT_YET_MEASURED[device] or (name not in _LINEAR and not has_torch()):
             continue
-        wanted, cost = _within(name, size, device, left)
+        wanted, seconds = _within(name, size, device, left)
         if wanted is not None or not chosen:  # the first is always there
             chosen.append(wanted or name)
-            left -= cost
+            left -= seconds
     return tuple(chosen)
 
 
 def _within(name: str, size: Size, device: str, left: float) -> tuple[str | None, float]:
-    """A member that takes at most what is left, and its operations; None where there is none."""
+    """A member that takes at most the seconds that are left, and what it takes; None where there is none."""
     resolved = _resolved(name, {}, size, device)
-    cost = _operations(resolved, size, device)
-    if cost <= left:
-        return name, cost
+    seconds = _seconds(resolved, size, device)
+    if seconds <= left:
+        return name, seconds
     epochs = {key: getattr(resolved, key) for key in config_epochs(type(resolved)) if getattr(resolved, key)}
-    fewer = {key: max(1, int(value * left / cost)) for key, value in epochs.items()}
+    fewer = {key: max(1, int(value * left / seconds)) for key, value in epochs.items()}
     if not fewer or max(fewer.values()) < _FEWEST_EPOCHS or name in _LINEAR:
         return None, 0.0
-    cost = _operations(_resolved(name, fewer, size, device), size, device)
-    return " ".join([name, *(f"{key}={value}" for key, value in fewer.items())]), cost
+    seconds = _seconds(_resolved(name, fewer, size, device), size, device)
+    return " ".join([name, *(f"{key}={value}" for key, value in fewer.items())]), seconds
 
 
 def _resolved(name: str, settings: dict[str, Any], size: Size, device: str) -> Any:
     return config.build(algorithms.find(name), settings, name)._resolve(size, device)
 
 
-def _operations(algorithm: Any, size: Size, device: str) -> float:
+def _seconds(algorithm: Any, size: Size, device: str) -> float:
+    """By the plan; linear members are trained on the CPU, wherever the others are."""
     plan = algorithm._plan(size, device)
-    return float(sum(stage.flops_per_epoch * stage.epochs for stage in plan.stages))
+    operations = sum(stage.flops_per_epoch * stage.epochs for stage in plan.stages)
+    return float(operations / _SPEED["cpu" if algorithm.name in _LINEAR else device])
 
 
 def config_epochs(cls: type) -> list[str]:
