@@ -140,7 +140,7 @@ def predict(
     min_score: Annotated[float, typer.Option("--min-score", help="Only labels with at least this score.")] = 0.0,
     target_precision: Annotated[
         float | None,
-        typer.Option("--target-precision", help="Only labels from the score on from which so many (0 to 1) are right."),
+        typer.Option("--target-precision", help="Only labels scored high enough for this precision, 0 to 1."),
     ] = None,
     text_column: TextColumn = None,
     delimiter: Delimiter = None,
@@ -213,8 +213,8 @@ def export(
     breadth: Annotated[
         int | None, typer.Option("--breadth", "--beam", help="Labels, or clusters, that are looked at; 0: every label.")
     ] = None,
-    target_p99_us: Annotated[float | None, typer.Option(help="The best form whose p99 is so many µs.")] = None,
-    max_loss: Annotated[float | None, typer.Option(help="The fastest form that loses so many points of P@1.")] = None,
+    target_p99_us: Annotated[float | None, typer.Option(help="The best form with at most this p99, in µs.")] = None,
+    max_loss: Annotated[float | None, typer.Option(help="The fastest form that loses at most this much P@1.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write it whatever it loses, or without --data.")] = False,
 ) -> None:
     """Write a model that answers faster: fewer bits, labels found through clusters; choose by measuring."""

@@ -268,7 +268,7 @@ class Product(Fusion):
 
 
 class Step(Part, ABC):
-    """What happens to the best labels of a document after fusion: they are ranked anew, or bring others in."""
+    """What happens to the best labels of a document after fusion: they are re-ranked, or bring in others."""
 
     depth: int  # best labels that it is given
 

@@ -87,7 +87,7 @@ class Choice:
     precision: str | None = None  # None: int8, or each of them where a limit is given
     breadth: int | None = None  # None: a range of them
     target_p99_us: float | None = None  # the best form that answers this fast
-    max_loss: float | None = None  # the fastest form that loses at most so many points of P@1
+    max_loss: float | None = None  # the fastest form that loses at most this many points of P@1
 
     def forms(self, servable: AnyServable) -> list[Form]:
         """Those to measure."""
@@ -291,7 +291,7 @@ def _beam_of(candidates: Candidates) -> int:
 
 
 def _as_broad(candidates: GameBeam | LearnedEdges, breadth: int) -> Candidates:
-    """The same stage, which keeps so many clusters."""
+    """The same stage with another number of clusters kept."""
     if isinstance(candidates, GameBeam):
         return replace(candidates, clusters=replace(candidates.clusters, beam=breadth))
     return replace(candidates, beam=breadth)

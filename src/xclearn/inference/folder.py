@@ -232,5 +232,5 @@ def check_file(path: Path, expected: Any, verify: bool) -> None:
 def check_fingerprint(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Refuse another size or hash."""
     if found["bytes"] != expected.get("bytes") or found["sha256"] != expected.get("sha256"):
-        todo = "Copy the folder again or train anew."
+        todo = "Copy the folder again, or train again."
         raise ModelError("the file was changed after the model was written", where=str(path), todo=todo)

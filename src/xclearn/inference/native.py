@@ -51,7 +51,7 @@ _STEPS: tuple[list[type], ...] = ([], [GameLabels], [ReRanking], [GameLabels, Re
 _SIMILAR = (CentroidSearch, CentreIndex, LearnedEdges)  # candidates that each have a value of their own
 _READERS = (ClusterBeam, ClusterIndex, *_SIMILAR)  # candidates that read a vector
 _CANDIDATES, _SCORERS = (AllLabels, TokenIndex, GameBeam, *_READERS), (Classifier, RowClassifier)
-_AT_ONCE = 4096  # documents ranked anew at a time
+_AT_ONCE = 4096  # documents re-ranked at a time
 _NO_ROWS = np.empty(0, dtype=np.int32)
 _NO_PAIRS = (np.empty(0, dtype=np.int64), _NO_ROWS)
 

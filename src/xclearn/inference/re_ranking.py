@@ -1,4 +1,4 @@
-"""The best labels of any model ranked anew: sparse classifiers over the bag, and a tree that calibrates.
+"""Re-ranks the best labels of any model: sparse classifiers over the bag, and a tree that calibrates.
 
 From ELIAS++ (Gupta et al., NeurIPS 2022). Knows nothing about how classifiers and tree were learnt.
 """
@@ -97,7 +97,7 @@ def calibration_features(ids: np.ndarray, now: np.ndarray, before: np.ndarray, l
 class ReRanking(Step):
     """The best labels by score · share of the ranker, then calibrated; either may be left out."""
 
-    depth: Count  # labels ranked anew
+    depth: Count  # labels that are re-ranked
     ranker: Annotated[SparseRanker | None, shares("labels", empty=True)]
     calibration: Annotated[CalibrationTree | None, shares("labels", empty=True)]
 

@@ -94,7 +94,7 @@ class Servable(Part):
 
     @property
     def fused_depth(self) -> int:
-        """Labels that the first step wants: never k, as an answer does not hang on it."""
+        """How many labels the first step reads; independent of k, so that k does not change the answer."""
         return min(self.steps[0].depth, self.n_labels)
 
     def after_steps(self, vectors: Mapping[str, np.ndarray], fused: TopK, k: int, exclude: np.ndarray) -> TopK:
@@ -179,7 +179,7 @@ def in_blocks(
     exclude: np.ndarray,
     at_once: int,
 ) -> TopK:
-    """What `best` finds in the features (n, V) of so many documents at a time, put together."""
+    """What `best` finds in the features (n, V), `at_once` documents at a time."""
     total = features.shape[0]
     found = TopK(np.empty((total, k), np.int64), np.empty((total, k), np.float32))
     for rows in _blocks(total, at_once):
@@ -190,7 +190,7 @@ def in_blocks(
 
 
 def check_k(k: object) -> None:
-    """Refuse a number of labels that is none."""
+    """Reject a k that is not a positive integer."""
     if not isinstance(k, int | np.integer) or k < 1:
         raise ConfigError("k must be at least 1", where="k", got=k)
 

@@ -54,7 +54,7 @@ class _Question:
         return len(self.texts) - len(self.answered)
 
 
-_Part = tuple[_Question, int]  # the next so many texts of a question
+_Part = tuple[_Question, int]  # a question and how many of its next texts
 
 
 @final
@@ -82,7 +82,7 @@ class Batcher:
         return await question.answer
 
     def _queue(self, n_texts: int) -> tuple[deque[_Question], float]:
-        """Where a question of so many texts waits, and for how many seconds it may."""
+        """The queue for a question with this many texts, and how many seconds it may wait."""
         if n_texts <= SHORT:
             return self._short, self._limits.max_wait
         return self._long, self._limits.timeout / 2

@@ -65,7 +65,7 @@ class Room:
 
 
 def room_for(most: int) -> Room:
-    """Room for so many connections, or for as many as there are descriptors: without one, none can even be refused."""
+    """The connection limit, lowered to what the descriptors allow: refusing a connection takes one too."""
     try:
         import resource
     except ImportError:  # not on Windows, which has no such limit

@@ -48,7 +48,7 @@ class TwoQueues(Generic[_T]):
 
 @final
 class Turns:
-    """Calls in threads, so many at a time; more wait in two queues, but not more than that."""
+    """Runs calls in a fixed number of threads; further calls wait in two bounded queues."""
 
     def __init__(self, threads: Executor, at_once: int, most_waiting: int) -> None:
         self._threads, self._free, self._most = threads, at_once, most_waiting

@@ -27,7 +27,7 @@ def words(text: str) -> list[str]:
 
 
 def runs(text_words: list[str], length: int) -> Iterator[str]:
-    """Every run of so many neighbouring words, joined by spaces."""
+    """Every run of `length` neighbouring words, joined by spaces."""
     return map(" ".join, zip(*(text_words[start:] for start in range(length)), strict=False))
 
 

@@ -90,7 +90,7 @@ class Checkpoint:
     def _check(self, fingerprint: str, threads: int | None) -> None:
         facts = self._facts()
         if facts["fingerprint"] != fingerprint:
-            todo = "Resume with the same data, settings and seed, or start anew without resume."
+            todo = "Resume with the same data, settings and seed, or start again without resume."
             raise ModelError(
                 "the checkpoint is of another run", where=str(self.folder), got=facts["fingerprint"], todo=todo
             )

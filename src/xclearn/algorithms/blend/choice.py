@@ -28,7 +28,7 @@ _NOT_YET_MEASURED = {"cuda": ("dual_encoder",), "cpu": ()}  # left out by defaul
 
 
 def usual_members(size: Size, device: str, minutes: float, rounds: int) -> tuple[str, ...]:
-    """The members that fit into the time when each is trained in so many rounds; those with epochs may get fewer."""
+    """The members that fit into the time, each trained `rounds` times; those with epochs may get fewer."""
     if size.n_documents < FEWEST:
         return (_ALONE,)
     left = 60 * minutes / rounds  # seconds
