@@ -280,13 +280,9 @@ def ask_until_refused(server: Server, outcomes: Counter[str]) -> None:
         while True:
             try:
                 connection.sock or connection.connect()
-            except ConnectionRefusedError:
-                outcomes["refused"] += 1
-                return
-            try:
                 outcomes[str(ask_on(connection, "POST", "/predict", {"text": "a dog", "k": 1}).status)] += 1
             except (OSError, http.client.HTTPException) as error:
-                outcomes[repr(error)] += 1
+                outcomes["refused" if isinstance(error, ConnectionRefusedError) else repr(error)] += 1
                 return
 
 

@@ -17,6 +17,7 @@ import uvicorn
 from xclearn.inference.sealed import Sealed
 from xclearn.serving.app import create_app
 from xclearn.serving.connections import Crowd, room_for
+from xclearn.serving.listening import HANDSHAKE, refuse_new
 from xclearn.serving.live import LOOK_EVERY, Folder, Live, refuse_reload
 from xclearn.serving.log import log_event, log_to_stdout
 from xclearn.serving.metrics import IN_FLIGHT, N_VALUES, Metrics
@@ -97,6 +98,9 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take up the connections that wait to be accepted: closing the socket would reset them."""
         loop = asyncio.get_running_loop()
+        for listener in sockets or []:
+            if refuse_new(listener):
+                await asyncio.sleep(HANDSHAKE)
         tasks = []
         for listener in sockets or []:
             with contextlib.suppress(BlockingIOError):
