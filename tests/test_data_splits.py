@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xclearn.data import Dataset, LabelSet, Split, hold_out, load_dataset
-from xclearn.data.splits import fingerprints, pairs_matrix, void_pairs
+from xclearn.data.splits import ALIKE, fingerprints, hold_outs, pairs_matrix, void_pairs
 from xclearn.errors import ConfigError
+from xclearn.inference.sparse import unit_rows
 
 Rows = list[set[int]]
 
@@ -160,3 +161,82 @@ def test_chance_matches_do_not_make_an_item_set() -> None:
     labels = LabelSet(["p1"], ["Film"])
     assert void_pairs(train, train, labels).nnz == 0
     assert void_pairs(train.take(np.arange(5)), train, labels).nnz == 1
+
+
+@st.composite
+def grouped_sets(draw: st.DrawFn) -> tuple[Dataset, sp.csr_matrix, int, int]:
+    """Documents of a few words out of twelve, so that many resemble each other; every one has a label."""
+    bags = draw(st.lists(st.sets(st.integers(0, 11), min_size=1, max_size=4), min_size=30, max_size=60))
+    folds = draw(st.integers(1, 4))
+    most = draw(st.integers(folds, 40))
+    words = sp.csr_matrix(np.array([[word in bag for word in range(12)] for bag in bags], dtype=np.float32))
+    texts = [" ".join(f"w{word}" for word in sorted(bag)) for bag in bags]
+    labels = LabelSet([f"label {label}" for label in range(5)], None)
+    return (
+        Dataset("grouped", split_of(texts, [[row % 5] for row in range(len(bags))], 5), labels),
+        unit_rows(words),
+        folds,
+        most,
+    )
+
+
+def groups_by_hand(rows: sp.csr_matrix) -> list[set[int]]:
+    """Documents that are connected through cosines of at least ALIKE, found by a walk from each."""
+    cosines = (rows @ rows.T).toarray()
+    left, groups = set(range(rows.shape[0])), []
+    while left:
+        group, waiting = set(), [min(left)]
+        while waiting:
+            row = waiting.pop()
+            if row not in group:
+                group.add(row)
+                waiting += np.flatnonzero(cosines[row] >= ALIKE).tolist()
+        left -= group
+        groups.append(group)
+    return groups
+
+
+@given(grouped_sets())
+def test_folds_are_disjoint_and_complete_and_cut_no_group(case: tuple[Dataset, sp.csr_matrix, int, int]) -> None:
+    data, rows, folds, most = case
+    named = replace(data, train=replace(data.train, names=[str(row) for row in range(len(data.train))]))
+    found = hold_outs(named, rows, folds=folds, most=most)
+    assert len(found) == folds
+    held = [set(map(int, names_of(part))) for _, part in found]
+    for (train, _), own in zip(found, held, strict=True):
+        assert set(map(int, names_of(train))) == set(range(len(data.train))) - own  # all that is not held out
+        assert len(train) + len(own) == len(data.train)
+    assert sum(map(len, held)) == len(set().union(*held))  # no document is held out twice
+    groups = groups_by_hand(rows)
+    largest = max(map(len, groups))
+    assert sum(map(len, held)) < most + max(largest, 1)
+    crowded = [group for group in groups if len(group) > max(5, most // (50 * folds))]
+    if sum(map(len, crowded)) <= len(data.train) / 4:  # else these are cut by their texts
+        for group in groups:
+            sides = [len(group & own) for own in held if group & own]
+            assert sides in ([], [len(group)])  # whole, in one fold or in none
+        assert not any(group & own for group in crowded for own in held)
+
+
+def names_of(split: Split) -> list[str]:
+    assert split.names is not None
+    return list(split.names)
+
+
+def test_equal_texts_stay_together_where_nothing_is_compared() -> None:
+    texts = [f"text {row // 3}" for row in range(90)]
+    data = Dataset("copies", split_of(texts, [[0]] * 90, 1), LabelSet(["only"], None))
+    (train, held), (other_train, other) = hold_outs(data, None, folds=2, most=40)
+    assert not set(train.documents) & set(held.documents)
+    assert not set(other_train.documents) & set(other.documents)
+    assert not set(held.documents) & set(other.documents)
+    assert 20 <= len(held) <= 22
+    assert len(held) + len(other) <= 42
+
+
+def test_too_few_documents_have_no_folds() -> None:
+    data = texts_set([f"text {row}" for row in range(19)])
+    assert hold_outs(data, None, folds=1, most=5) == []
+    more = texts_set([f"text {row}" for row in range(25)])
+    assert hold_outs(more, None, folds=13, most=20) == []
+    assert hold_outs(more, None, folds=3, most=2) == []

@@ -77,8 +77,9 @@ def hold_outs(
         return []
     _, same = np.unique(fingerprints(train.documents, seed), return_inverse=True)  # the rank of a document's hash
     looked_at = np.argsort(same, kind="stable")[: 2 * most]
-    group = same if rows is None else resembling(rows, looked_at, same)
-    crowded = (np.bincount(group) > max(5, most // (50 * folds)))[group]
+    crowd = max(5, most // (50 * folds))
+    group = same if rows is None else resembling(rows, looked_at, same, crowd)
+    crowded = (np.bincount(group) > crowd)[group]
     if (~crowded[looked_at]).sum() < most // 2:
         group = np.unique(np.where(crowded, group.max() + 1 + same, group), return_inverse=True)[1]
         crowded = np.zeros(len(same), dtype=bool)
@@ -88,23 +89,32 @@ def hold_outs(
     return [_cut(train, items, fold == number, same) for number in range(folds)]
 
 
-def resembling(rows: sp.csr_matrix, looked_at: np.ndarray | None = None, same: np.ndarray | None = None) -> np.ndarray:
+def resembling(
+    rows: sp.csr_matrix, looked_at: np.ndarray | None = None, same: np.ndarray | None = None, crowd: int = 0
+) -> np.ndarray:
     """A group number for every document: those connected by a cosine of at least `ALIKE`, or equal (`same`) texts.
 
-    `rows` (N, V) are of length one. Only `looked_at` are compared with all others.
+    `rows` (N, V) are of length one. Only `looked_at` are compared with all others, and then whoever is in a group with
+    one of them, unless the group has more than `crowd` documents.
     """
     n, others = rows.shape[0], rows.T.tocsr()
     looked_at = np.arange(n) if looked_at is None else looked_at
+    group, compared = np.arange(n), np.zeros(n, dtype=bool)
     starts, ends = [np.arange(n)], [np.arange(n) if same is None else _first_of(same)]
-    for begin in range(0, len(looked_at), _ROWS_AT_ONCE):
-        block = looked_at[begin : begin + _ROWS_AT_ONCE]
-        cosines = (rows[block] @ others).tocoo()
-        near = cosines.data >= ALIKE
-        starts.append(block[cosines.row[near]])
-        ends.append(cosines.col[near])
-    start, end = np.concatenate(starts), np.concatenate(ends)
-    edges = sp.csr_matrix((np.ones(len(start), dtype=bool), (start, end)), shape=(n, n))
-    return connected_components(edges, directed=False)[1]
+    while len(looked_at):
+        for begin in range(0, len(looked_at), _ROWS_AT_ONCE):
+            block = looked_at[begin : begin + _ROWS_AT_ONCE]
+            cosines = (rows[block] @ others).tocoo()
+            near = cosines.data >= ALIKE
+            starts.append(block[cosines.row[near]])
+            ends.append(cosines.col[near])
+        compared[looked_at] = True
+        start, end = np.concatenate(starts), np.concatenate(ends)
+        edges = sp.csr_matrix((np.ones(len(start), dtype=bool), (start, end)), shape=(n, n))
+        group = connected_components(edges, directed=False)[1]
+        closed = (np.bincount(group) <= crowd) & (np.bincount(group, weights=compared) > 0)
+        looked_at = np.flatnonzero(closed[group] & ~compared)
+    return group
 
 
 def void_pairs(train: Split, other: Split, labels: LabelSet) -> sp.csr_matrix:
