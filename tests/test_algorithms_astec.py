@@ -1,6 +1,7 @@
 """Every choice of every module trains end to end; what bad settings get; what the parts promise together."""
 
 import dataclasses
+import sys
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from xclearn.inference.export import Exporter, Form
 from xclearn.inference.native import NativePredictor, native_predictor
 from xclearn.inference.shortlists import CentroidSearch
 from xclearn.inference.tensors import read_tensors
-from xclearn.search import nearest
 
 N_LABELS = 16
 SHORT = {"surrogate_epochs": 12, "extreme_epochs": 12, "batch_size": 16, "embedding_dim": 48}
@@ -108,7 +108,7 @@ def test_a_limit_outside_0_to_1_is_refused(data, limit):
 
 
 def test_a_missing_index_is_named_and_exact_search_needs_none(data, monkeypatch):
-    monkeypatch.setattr(nearest, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtra, match=r"xclearn\[ann\].*search = \"exact\""):
         made(search="hnsw", negatives="both").fit(data, device="cpu")
     made(search="exact", negatives="both", surrogate_epochs=1, extreme_epochs=1).fit(data, device="cpu")

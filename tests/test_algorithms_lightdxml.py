@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from xclearn.algorithms.lightdxml import Lightdxml
 from xclearn.config import AUTO
 from xclearn.data import Dataset
 from xclearn.errors import ConfigError, DataError, MissingExtra
-from xclearn.search import nearest
 from xclearn.training.prepare import Size
 
 N_LABELS = 16
@@ -248,6 +248,6 @@ def test_settings_that_do_not_fit_are_refused_by_name(data, settings, sentence):
 
 
 def test_a_missing_index_is_named(data, monkeypatch):
-    monkeypatch.setattr(nearest, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtra, match=r"xclearn\[ann\].*search = \"exact\""):
         made(search="hnsw").fit(data, device="cpu")

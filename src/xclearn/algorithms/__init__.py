@@ -10,7 +10,8 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xclearn.errors import ConfigError, MissingExtra, nearest
+from xclearn.errors import ConfigError, nearest
+from xclearn.extras import missing
 
 if TYPE_CHECKING:
     from xclearn.training.algorithm import Algorithm
@@ -45,8 +46,7 @@ def find(name: str) -> type[Algorithm]:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        todo = "Run pip install 'xclearn[deep]'."
-        raise MissingExtra("the algorithm needs torch, which is not installed", got=name, todo=todo) from error
+        raise missing("torch", f"the algorithm {name}") from error
 
 
 def class_name(name: str) -> str:

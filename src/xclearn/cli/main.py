@@ -21,6 +21,7 @@ from xclearn.cli.labels import labels_app
 from xclearn.cli.progress import say
 from xclearn.cli.reading import Delimiter, LabelColumn, LabelSeparator, TextColumn
 from xclearn.errors import XclearnError
+from xclearn.extras import explained
 
 app = typer.Typer(
     name="xc",
@@ -54,6 +55,10 @@ def main() -> None:
         sys.exit(130)
     except XclearnError as error:
         _fail(error)
+    except ModuleNotFoundError as error:
+        if (needed := explained(error)) is None:
+            raise
+        _fail(needed)
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         _drop_stdout()
         sys.exit(1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from importlib.util import find_spec
 from pathlib import Path
 
 from xclearn.cli.progress import say
-from xclearn.errors import ConfigError, MissingExtra
+from xclearn.errors import ConfigError
+from xclearn.extras import require
 from xclearn.serving.settings import Settings
 
 TOKEN_VARIABLE = "XCLEARN_TOKEN"
@@ -18,10 +18,8 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def serve_model(settings: Settings, token_file: Path | None) -> None:
     """Check what was asked for, then serve until told to stop."""
-    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
-    if missing:
-        todo = "Run: pip install 'xclearn[serve]'"
-        raise MissingExtra("xc serve needs packages that are not installed", got=", ".join(missing), todo=todo)
+    for package in ("fastapi", "uvicorn"):
+        require(package, "xc serve")
     _check(settings)
     token = _read_token(token_file)
     if token is None and settings.host not in _LOOPBACK:

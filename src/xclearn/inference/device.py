@@ -20,7 +20,8 @@ import scipy.sparse as sp
 
 from xclearn.data.dataset import NO_PAIRS, Documents
 from xclearn.data.topk import TopK
-from xclearn.errors import ConfigError, MissingExtra, ModelError, PlanError
+from xclearn.errors import ConfigError, ModelError, PlanError
+from xclearn.extras import is_installed, require
 from xclearn.inference.components import (
     AllLabels,
     Bag,
@@ -210,7 +211,7 @@ def on_device(servable: Servable | Ensemble, device: str) -> DevicePredictor | N
     if device == "cpu":
         return None
     if device == "auto":
-        if not has_torch():
+        if not is_installed("torch"):
             return None
         import torch
 
@@ -220,19 +221,9 @@ def on_device(servable: Servable | Ensemble, device: str) -> DevicePredictor | N
     return device_predictor(servable, device)
 
 
-def has_torch() -> bool:
-    """Whether torch is installed: linear models train and answer without it."""
-    try:
-        import torch  # noqa: F401
-    except ModuleNotFoundError:
-        return False
-    return True
-
-
 def device_named(name: str) -> torch.device:
     """A device of torch that is there, cpu or cuda."""
-    if not has_torch():
-        raise MissingExtra("a device other than cpu needs torch", got=name, todo="Run pip install 'xclearn[deep]'.")
+    require("torch", f"the device {name}")
     import torch
 
     try:

@@ -16,7 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.config import Count
-from xclearn.errors import MissingExtra, ModelError
+from xclearn.errors import ModelError
+from xclearn.extras import require
 from xclearn.inference.components import Encoder, component
 from xclearn.inference.declared import Part, Scope, Size, Tensor, shares
 from xclearn.text.vectorisers import SEQUENCES
@@ -121,9 +122,9 @@ class Transformer(Encoder):
         return int(self._model.config.hidden_size)
 
     def encode(self, features: sp.csr_matrix | np.ndarray) -> np.ndarray:
+        model = self._model
         import torch
 
-        model = self._model
         on_gpu = model.device.type == "cuda"
         ids = torch.from_numpy(np.ascontiguousarray(features)).to(model.device)
         with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=on_gpu):
@@ -140,9 +141,9 @@ class Transformer(Encoder):
 
     @cached_property
     def _model(self) -> Any:
+        library = transformers_library()
         import torch
 
-        library = transformers_library()
         try:
             config = library.AutoConfig.for_model(**self._settings())
             with torch.device("meta"):  # a configuration in a few digits must not take more than the weights do
@@ -171,11 +172,10 @@ class Transformer(Encoder):
 
 def transformers_library() -> Any:
     """The transformers library, or the error that says how to get it."""
-    try:
-        import transformers
-    except ImportError as error:
-        todo = "Install it with `pip install 'xclearn[transformer]'`."
-        raise MissingExtra("a transformer needs the package transformers", todo=todo) from error
+    for package in ("transformers", "torch"):
+        require(package, "a transformer")
+    import transformers
+
     return transformers
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any, Literal, final
 
 import numpy as np
 import torch
 
-from xclearn.errors import MissingExtra
+from xclearn.extras import is_installed, missing
 
 Method = Literal["exact", "hnsw", "ivf"]
 
@@ -87,7 +86,7 @@ def build_search(
 
     `on_fallback` is called when exact search replaces faiss.
     """
-    there = find_spec("faiss") is not None
+    there = is_installed("faiss")
     if method is None and vectors.device.type == "cpu" and len(vectors) > _EXACT_CPU:
         method = "ivf" if there else "exact"
         if not there:
@@ -95,8 +94,7 @@ def build_search(
     if method is None or method == "exact":
         return ExactSearch(vectors)
     if not there:
-        todo = "Run pip install 'xclearn[ann]', or set search = \"exact\"."
-        raise MissingExtra("approximate search needs a package that is not installed", got="faiss", todo=todo)
+        raise missing("faiss", "approximate search", otherwise='set search = "exact"')
     return FaissSearch(vectors, method)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from xclearn.errors import PlanError
-from xclearn.inference.device import has_torch
+from xclearn.extras import is_installed
 from xclearn.parts.cost import Weights
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def measured_flops(device: torch.device) -> float:
 
 def _random_rows(n: int, device: torch.device) -> Any:
     """Rows (n, 128) in the type that training multiplies; of NumPy where torch is missing."""
-    if not has_torch():
+    if not is_installed("torch"):
         return np.random.default_rng(0).standard_normal((n, 128), dtype=np.float32)
     import torch
 

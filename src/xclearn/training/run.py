@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 import numpy as np
 
-from xclearn.inference.device import device_named, has_torch
+from xclearn.extras import is_installed
+from xclearn.inference.device import device_named
 from xclearn.training.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Run:
     @property
     def threads(self) -> int | None:
         """How many torch computes with on a CPU: where they divide an array shows in the last bits."""
-        if self.device.type != "cpu" or not has_torch():
+        if self.device.type != "cpu" or not is_installed("torch"):
             return None
         import torch
 
@@ -78,7 +79,7 @@ class Run:
     @contextlib.contextmanager
     def fast_products(self) -> Iterator[None]:
         """Products of float32 matrices on a GPU's matrix units (TF32); the caller's choice comes back after."""
-        if not has_torch():
+        if not is_installed("torch"):
             yield
             return
         import torch
@@ -109,7 +110,7 @@ class Run:
 
 def pick_device(name: str) -> torch.device:
     """`auto` is the GPU where there is one; anything else must exist."""
-    if name in ("auto", "cpu") and not has_torch():
+    if name in ("auto", "cpu") and not is_installed("torch"):
         return cast("torch.device", SimpleNamespace(type="cpu"))  # linear models only ask for its type
     if name == "auto":
         import torch

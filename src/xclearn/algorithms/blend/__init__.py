@@ -41,9 +41,9 @@ from xclearn.config import AUTO, Auto, Count, Rate
 from xclearn.data.dataset import Dataset, Split, kind_of
 from xclearn.data.splits import hold_outs
 from xclearn.errors import ConfigError
+from xclearn.extras import is_installed
 from xclearn.inference.blend import COLUMNS, Sources
 from xclearn.inference.blend import Blend as Served
-from xclearn.inference.device import has_torch
 from xclearn.inference.operating_points import OperatingPoints
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.text import WordPiece, Words
@@ -104,7 +104,7 @@ class Blend(Algorithm):
         whole = replace(source, dev=None, test=None)
         cuts = self._cuts(data, source, run.seed)
         members, found = self._members(), []
-        if not has_torch():
+        if not is_installed("torch"):
             run.note(members="linear ones only; pip install 'xclearn[deep]' adds neural ones")
         for fold, (train, held) in enumerate(cuts):
             sources = yield from self._sources(members, replace(whole, train=train), held, run, f"fold{fold}")

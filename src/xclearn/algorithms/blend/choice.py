@@ -9,7 +9,7 @@ from typing import Any
 
 from xclearn import algorithms, config
 from xclearn.data.splits import FEWEST
-from xclearn.inference.device import has_torch
+from xclearn.extras import is_installed
 from xclearn.training.prepare import Size
 
 _SPEED = {"cpu": 45e9, "cuda": 5e12}  # operations a second: two cores as measured, a GPU by what was measured elsewhere
@@ -34,7 +34,7 @@ def usual_members(size: Size, device: str, minutes: float, rounds: int) -> tuple
     left = 60 * minutes / rounds  # seconds
     chosen: list[str] = []
     for name in _WITH_TEXT if size.n_label_entries else _WITHOUT_TEXT:
-        if name in _NOT_YET_MEASURED[device] or (name not in _LINEAR and not has_torch()):
+        if name in _NOT_YET_MEASURED[device] or (name not in _LINEAR and not is_installed("torch")):
             continue
         wanted, seconds = _within(name, size, device, left)
         if wanted is not None or not chosen:  # the first is always there
