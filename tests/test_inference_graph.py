@@ -10,7 +10,8 @@ from handmade import BIAS, LABELS, WEIGHT, servable
 from xclearn.data import LabelSet
 from xclearn.errors import ModelError
 from xclearn.inference import Model, Predictor, load_model, save_model
-from xclearn.inference.components import Classifier, ClusterBeam, Product, sigmoid
+from xclearn.inference.arrays import sigmoid
+from xclearn.inference.components import Classifier, ClusterBeam, Product
 from xclearn.inference.graph import Game, GameBeam, GameLabels, GameScorer, Graph
 from xclearn.inference.labels import predict_among
 

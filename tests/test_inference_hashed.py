@@ -9,7 +9,8 @@ import scipy.sparse as sp
 from handmade import expect_fits
 
 from xclearn.errors import ModelError
-from xclearn.inference.components import Bag, Relu, sigmoid
+from xclearn.inference.arrays import sigmoid
+from xclearn.inference.components import Bag, Relu
 from xclearn.inference.hashed import Affine, BucketClassifier, Joined
 
 N, D, R, B, LABELS, V = 4, 3, 2, 5, 9, 7

@@ -9,7 +9,8 @@ from handmade import BIAS, LABELS, WEIGHT, servable
 from xclearn.data import LabelSet
 from xclearn.errors import ModelError
 from xclearn.inference import Model, load_model, save_model
-from xclearn.inference.components import AllLabels, Classifier, Product, sigmoid
+from xclearn.inference.arrays import sigmoid
+from xclearn.inference.components import AllLabels, Classifier, Product
 from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix, best_paths, log_odds
 
 EYE = np.eye(3, dtype=np.float32)

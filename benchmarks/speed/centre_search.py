@@ -19,11 +19,12 @@ from benchmarks.speed.serve import record_row
 
 from xclearn.data import LabelSet
 from xclearn.inference import Model
+from xclearn.inference.arrays import unit
 from xclearn.inference.components import Bag, Classifier
 from xclearn.inference.export import Exporter, Form
 from xclearn.inference.native import NativePredictor, native_predictor
 from xclearn.inference.servable import Servable
-from xclearn.inference.shortlists import CentroidSearch, Mix, unit
+from xclearn.inference.shortlists import CentroidSearch, Mix
 from xclearn.text.vectorisers import SparseVectoriser
 
 DIM, SIZE, FIELDS, PER_TOPIC, WIDTH = 128, 100, 256, 32, 1.75

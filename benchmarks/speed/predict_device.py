@@ -22,7 +22,7 @@ from xclearn import algorithms, config
 from xclearn.data import Dataset, Split, load_dataset
 from xclearn.inference import Model, load_model
 from xclearn.inference.blend import Blend
-from xclearn.inference.device import device_predictor
+from xclearn.inference.placed import device_predictor
 from xclearn.inference.servable import Ensemble, Servable
 
 K = 5

@@ -37,7 +37,7 @@ from xclearn.inference.components import (  # noqa: E402
     Product,
     Sigmoid,
 )
-from xclearn.inference.device import device_predictor  # noqa: E402
+from xclearn.inference.placed import device_predictor  # noqa: E402
 from xclearn.inference.re_ranking import ReRanking, SparseRanker  # noqa: E402
 from xclearn.inference.servable import Ensemble, Servable  # noqa: E402
 from xclearn.inference.shortlists import LearnedEdges  # noqa: E402

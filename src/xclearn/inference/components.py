@@ -1,24 +1,28 @@
-"""The pieces a servable is composed of, in NumPy: encoders, candidates, scorers, fusion, steps after it.
+"""The pieces a servable is composed of: encoders, candidates, scorers, fusion, steps after it.
 
 Each is a final frozen dataclass registered under a versioned name, so that a saved model names what it needs and an old
-file keeps working when a v2 comes. Arrays are tensors of the model folder, everything else is JSON. Nothing here knows
-an algorithm, a label's name, torch, or how a piece was trained.
+file keeps working when a v2 comes. Arrays are tensors of the model folder, everything else is JSON. A piece that says
+`on_device` is written with `arrays.py` and also computes on a GPU. Nothing here knows an algorithm, a label's name,
+torch, or how a piece was trained.
 """
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, TypeVar, final
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Annotated, ClassVar, Self, TypeVar, final
 
 import numpy as np
 import scipy.sparse as sp
 
 from xclearn.config import Count
 from xclearn.errors import ModelError
+from xclearn.inference import arrays
+from xclearn.inference.arrays import Array
 from xclearn.inference.declared import Part, Scope, Tensor, Vector, ids, offsets, shares
-from xclearn.kernels.dense import topk_dense
 from xclearn.text.vectorisers import DENSE_ROWS, SPARSE_ROWS
 
 COMPONENTS: dict[str, type] = {}
@@ -40,7 +44,7 @@ class Layer(Part, ABC):
     """A step between the bag and the vector."""
 
     @abstractmethod
-    def __call__(self, vectors: np.ndarray) -> np.ndarray: ...  # (n, D) → (n, D)
+    def __call__(self, vectors: Array) -> Array: ...  # (n, D) → (n, D)
 
 
 @final
@@ -49,8 +53,10 @@ class Layer(Part, ABC):
 class Relu(Layer):
     """max(0, v)."""
 
-    def __call__(self, vectors: np.ndarray) -> np.ndarray:
-        return np.maximum(vectors, 0)
+    on_device = True
+
+    def __call__(self, vectors: Array) -> Array:
+        return vectors.clip(0)
 
 
 @final
@@ -59,11 +65,12 @@ class Relu(Layer):
 class Residual(Layer):
     """v + max(0, W v + b)."""
 
+    on_device = True
     weight: Annotated[np.ndarray, Tensor("dim dim")]
     bias: Annotated[np.ndarray, Tensor("dim")]
 
-    def __call__(self, vectors: np.ndarray) -> np.ndarray:
-        return vectors + np.maximum(vectors @ self.weight.T + self.bias, 0)
+    def __call__(self, vectors: Array) -> Array:
+        return vectors + (vectors @ self.weight.T + self.bias).clip(0)
 
 
 @final
@@ -72,13 +79,14 @@ class Residual(Layer):
 class GatedBlock(Layer):
     """g_block ⊙ (W max(0, v) + b) + g_skip ⊙ v: DECAF's embedding block with its gates already squashed."""
 
+    on_device = True
     weight: Annotated[np.ndarray, Tensor("dim dim")]
     bias: Annotated[np.ndarray, Tensor("dim")]
     block_gate: Annotated[np.ndarray, Tensor("dim")]  # in 0…1
     skip_gate: Annotated[np.ndarray, Tensor("dim")]  # in 0…1
 
-    def __call__(self, vectors: np.ndarray) -> np.ndarray:
-        inner = np.maximum(vectors, 0) @ self.weight.T + self.bias
+    def __call__(self, vectors: Array) -> Array:
+        inner = vectors.clip(0) @ self.weight.T + self.bias
         return self.block_gate * inner + self.skip_gate * vectors
 
 
@@ -88,8 +96,10 @@ class GatedBlock(Layer):
 class Unit(Layer):
     """v / ‖v‖; a vector of zeros stays as it is."""
 
-    def __call__(self, vectors: np.ndarray) -> np.ndarray:
-        return unit(vectors)
+    on_device = True
+
+    def __call__(self, vectors: Array) -> Array:
+        return arrays.unit(vectors)
 
 
 class Encoder(Part, ABC):
@@ -101,7 +111,7 @@ class Encoder(Part, ABC):
     n_features: int
 
     @abstractmethod
-    def encode(self, features: sp.csr_matrix | np.ndarray) -> np.ndarray: ...  # (n, D) float32
+    def encode(self, features: sp.csr_matrix | np.ndarray) -> Array: ...  # (n, D) float32
 
 
 @final
@@ -110,6 +120,7 @@ class Encoder(Part, ABC):
 class Bag(Encoder):
     """The weighted sum of token embeddings, then layers. Dense features are multiplied the same way."""
 
+    on_device = True
     token_embeddings: Annotated[np.ndarray, Tensor("features dim")]
     layers: Annotated[list[Layer], shares("dim", empty=True)]
 
@@ -121,8 +132,8 @@ class Bag(Encoder):
     def n_features(self) -> int:  # type: ignore[override]
         return self.token_embeddings.shape[0]
 
-    def encode(self, features: sp.csr_matrix | np.ndarray) -> np.ndarray:
-        vectors = np.asarray(features @ self.token_embeddings, dtype=np.float32)  # (n, D)
+    def encode(self, features: sp.csr_matrix | np.ndarray) -> Array:
+        vectors = arrays.rows_times(features, self.token_embeddings)  # (n, D)
         for layer in self.layers:
             vectors = layer(vectors)
         return vectors
@@ -131,8 +142,10 @@ class Bag(Encoder):
 class Candidates(Part, ABC):
     """Which labels are scored for a document."""
 
+    width: int = 1  # values that finding one document's labels takes on a device
+
     @abstractmethod
-    def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
+    def find(self, vectors: Mapping[str, Array]) -> tuple[Array, Array] | None:
         """Label ids (n, m), −1 where there are fewer, and the logit of each as a candidate; None means every label."""
 
 
@@ -142,7 +155,9 @@ class Candidates(Part, ABC):
 class AllLabels(Candidates):
     """Every label is scored for every document: exact."""
 
-    def find(self, vectors: Mapping[str, np.ndarray]) -> None:  # noqa: ARG002
+    on_device = True
+
+    def find(self, vectors: Mapping[str, Array]) -> None:  # noqa: ARG002
         return None
 
 
@@ -152,6 +167,7 @@ class AllLabels(Candidates):
 class ClusterBeam(Candidates):
     """The labels of the best clusters. A label is in one cluster; its candidate logit is the cluster's."""
 
+    on_device = True
     vector: Annotated[str, Vector()]  # the encoder whose vector the clusters read
     weight: Annotated[np.ndarray, Tensor("clusters dim")]
     bias: Annotated[np.ndarray, Tensor("clusters")]
@@ -159,40 +175,45 @@ class ClusterBeam(Candidates):
     offsets: Annotated[np.ndarray, offsets("clusters", to="labels")]
     beam: Count  # clusters kept
 
-    def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        return max(len(self.bias), self.beam * int((self.offsets[1:] - self.offsets[:-1]).max()))
+
+    def find(self, vectors: Mapping[str, Array]) -> tuple[Array, Array]:
         return self.labels_of(*self.best(vectors))
 
-    def best(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def best(self, vectors: Mapping[str, Array]) -> tuple[Array, Array]:
         """The clusters (n, beam) kept for each document, and their logits."""
         logits = vectors[self.vector] @ self.weight.T + self.bias  # (n, K)
-        return topk_dense(logits, min(self.beam, len(self.bias)))
+        return arrays.top(logits, min(self.beam, len(self.bias)))
 
-    def labels_of(self, clusters: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def labels_of(self, clusters: Array, logits: Array) -> tuple[Array, Array]:
         """Clusters (n, b), −1 where there are fewer, and their logits → the same of their labels."""
         places, logits = below(self.offsets, clusters, logits)
-        return np.where(places < 0, -1, self.labels[places]), logits
+        return arrays.module(places).where(places < 0, -1, self.labels[places]), logits
 
 
-def below(offsets: np.ndarray, nodes: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def below(offsets: Array, nodes: Array, logits: Array) -> tuple[Array, Array]:
     """Nodes (n, b), −1 where there are fewer, and their logits → what stands below them (n, m), and its logits.
 
     As wide as the most that stands below the nodes of a row together: one large node does not widen the others.
     """
-    ends = np.where(nodes < 0, offsets[nodes], offsets[nodes + 1])
+    xp = arrays.module(nodes)
+    ends = xp.where(nodes < 0, offsets[nodes], offsets[nodes + 1])
     owner, places = ranges(offsets[nodes].ravel(), ends.ravel())
     row = owner // max(1, nodes.shape[1])
-    column = np.arange(len(row)) - np.searchsorted(row, row)
-    found = np.full((len(nodes), column.max(initial=-1) + 1), -1, dtype=np.int64)
-    passed = np.full(found.shape, -np.inf, dtype=logits.dtype)
+    column = arrays.numbers(len(row), row) - xp.searchsorted(row, row)
+    shape = (len(nodes), int(column.max()) + 1 if len(column) else 0)
+    found, passed = arrays.filled(shape, -1, places), arrays.filled(shape, -np.inf, logits)
     found[row, column], passed[row, column] = places, logits.ravel()[owner]
     return found, passed
 
 
-def ranges(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def ranges(begins: Array, ends: Array) -> tuple[Array, Array]:
     """The numbers of m ranges, one after the other: the range of each, and the number."""
     lengths = ends - begins
-    owner = np.repeat(np.arange(len(begins)), lengths)
-    return owner, np.arange(len(owner)) - (np.cumsum(lengths) - lengths - begins)[owner]
+    owner = arrays.owners(lengths)
+    return owner, arrays.numbers(len(owner), owner) - (lengths.cumsum(0) - lengths - begins)[owner]
 
 
 class Scorer(Part, ABC):
@@ -200,12 +221,18 @@ class Scorer(Part, ABC):
 
     vector: str
     n_labels: int
+    by_label: ClassVar[tuple[str, ...]] = ()  # fields that have a row for each label
+
+    @final
+    def block(self, own: slice) -> Self:
+        """The scorer of these labels alone; of one whose fields stand `by_label`."""
+        return replace(self, **{name: getattr(self, name)[own] for name in self.by_label})  # type: ignore[type-var]
 
     @abstractmethod
-    def score_all(self, vectors: np.ndarray) -> np.ndarray: ...  # (n, D) → logits (n, L)
+    def score_all(self, vectors: Array) -> Array: ...  # (n, D) → logits (n, L)
 
     @abstractmethod
-    def score(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray: ...  # (n, D), (n, m) → logits (n, m)
+    def score(self, vectors: Array, ids: Array) -> Array: ...  # (n, D), (n, m) → logits (n, m)
 
 
 @final
@@ -214,6 +241,8 @@ class Scorer(Part, ABC):
 class Classifier(Scorer):
     """logit = w_l · v + b_l."""
 
+    on_device = True
+    by_label = ("weight", "bias")
     vector: Annotated[str, Vector()]  # the encoder whose vector it reads
     weight: Annotated[np.ndarray, Tensor("labels dim")]
     bias: Annotated[np.ndarray, Tensor("labels")]
@@ -222,22 +251,26 @@ class Classifier(Scorer):
     def n_labels(self) -> int:  # type: ignore[override]
         return self.weight.shape[0]
 
-    def score_all(self, vectors: np.ndarray) -> np.ndarray:
+    def score_all(self, vectors: Array) -> Array:
         logits = vectors @ self.weight.T  # (n, L)
         logits += self.bias
         return logits
 
-    def score(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        pairs = zip(vectors, ids, strict=True)  # one at a time: the rows of many would not fit into memory
-        logits = [self.weight[own] @ vector + self.bias[own] for vector, own in pairs]
-        return np.array(logits, dtype=np.float32).reshape(ids.shape)
+    def score(self, vectors: Array, ids: Array) -> Array:
+        logits = arrays.filled(ids.shape, 0, vectors)
+        few = max(1, arrays.gathered_at_once(vectors) // max(1, ids.shape[1] * vectors.shape[1]))
+        for start in range(0, len(ids), few):  # the rows of many documents would not fit into memory
+            rows = slice(start, start + few)
+            own = ids[rows]
+            logits[rows] = (self.weight[own] @ vectors[rows, :, None])[:, :, 0] + self.bias[own]
+        return logits
 
 
 class Fusion(Part, ABC):
     """The candidates' and scorers' logits → one score in [0, 1]."""
 
     @abstractmethod
-    def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:
+    def __call__(self, candidate: Array | None, logits: Sequence[Array]) -> Array:
         """Each (n, m) → (n, m); `candidate` is None when every label was a candidate. −∞ stands where there is none."""
 
 
@@ -247,9 +280,11 @@ class Fusion(Part, ABC):
 class Sigmoid(Fusion):
     """σ of the one scorer's logit; what made a label a candidate does not count."""
 
-    def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:  # noqa: ARG002
+    on_device = True
+
+    def __call__(self, candidate: Array | None, logits: Sequence[Array]) -> Array:  # noqa: ARG002
         (only,) = logits
-        return sigmoid(only)
+        return arrays.sigmoid(only)
 
     def fits(self, scope: Scope, /) -> None:
         if scope.sizes["scorers"] != 1:
@@ -260,11 +295,13 @@ class Sigmoid(Fusion):
 @component("product.v1")
 @dataclass(frozen=True)
 class Product(Fusion):
-    """σ(candidate) · σ(scorer) · …: the chance of the cluster times the chance of the label in it."""
+    """σ(candidate) · σ(scorer) · …: the probability of the cluster times that of the label in it."""
 
-    def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:
-        factors = [sigmoid(each) for each in (*logits, *(() if candidate is None else (candidate,)))]
-        return np.prod(factors, axis=0)
+    on_device = True
+
+    def __call__(self, candidate: Array | None, logits: Sequence[Array]) -> Array:
+        factors = [arrays.sigmoid(each) for each in (*logits, *(() if candidate is None else (candidate,)))]
+        return reduce(operator.mul, factors)
 
 
 class Step(Part, ABC):
@@ -282,14 +319,3 @@ class Step(Part, ABC):
         self, vectors: Mapping[str, np.ndarray], ids: np.ndarray, scores: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Ids (n, m), −1 where there are fewer, and scores, −∞ there → the same of another width, in any order."""
-
-
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """1 / (1 + e^−z) without overflow."""
-    return np.exp(-np.logaddexp(0, -logits))
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Each row scaled to length one; a zero row stays zero."""
-    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.where(norms > 0, norms, 1)

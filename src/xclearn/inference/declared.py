@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
@@ -28,6 +28,8 @@ _FLOATS = ("float32", "float64")
 
 class Part:
     """What a model is composed of: a frozen dataclass whose fields are declared."""
+
+    on_device: ClassVar[bool] = False  # whether it computes on a GPU as it does in NumPy
 
     def fits(self, _: Scope, /) -> None:
         """Refuse what the declarations of single fields cannot express; called when these hold."""

@@ -16,7 +16,8 @@ import scipy.sparse as sp
 
 from xclearn.config import Count
 from xclearn.errors import ModelError
-from xclearn.inference.components import Candidates, Encoder, Scorer, below, component, unit
+from xclearn.inference.arrays import unit
+from xclearn.inference.components import Candidates, Encoder, Scorer, below, component
 from xclearn.inference.declared import Chain, Part, Scope, Size, Tensor, Vector, blocks, ids, offsets, shares
 from xclearn.inference.shortlists import best_paths
 from xclearn.text.vectorisers import SPARSE_ROWS

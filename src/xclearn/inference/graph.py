@@ -15,7 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.config import Count, Range
-from xclearn.inference.components import Candidates, ClusterBeam, Scorer, Step, component, sigmoid
+from xclearn.inference.arrays import sigmoid
+from xclearn.inference.components import Candidates, ClusterBeam, Scorer, Step, component
 from xclearn.inference.declared import Part, Tensor, ids, offsets, shares
 from xclearn.inference.shortlists import log_odds
 from xclearn.kernels import topk_csr

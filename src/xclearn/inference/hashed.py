@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import ModelError
+from xclearn.inference.arrays import Array
 from xclearn.inference.components import Encoder, Layer, Scorer, component
 from xclearn.inference.declared import Scope, Tensor, Vector, ids, shares
 from xclearn.text.vectorisers import DENSE_ROWS
@@ -26,10 +27,11 @@ _LEAST, _MOST = np.finfo(np.float32).tiny, np.float32(1 - 2**-24)  # probabiliti
 class Affine(Layer):
     """W v + b."""
 
+    on_device = True
     weight: Annotated[np.ndarray, Tensor("dim dim")]
     bias: Annotated[np.ndarray, Tensor("dim")]
 
-    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+    def __call__(self, vectors: Array) -> Array:
         return vectors @ self.weight.T + self.bias
 
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.inference.components import ClusterBeam, unit
+from xclearn.inference.arrays import unit
+from xclearn.inference.components import ClusterBeam
 from xclearn.inference.exported import CentreIndex, ClusterIndex, Level, Rows, TokenIndex
 from xclearn.inference.shortlists import CentroidSearch
 from xclearn.kernels import balanced_clusters_dense

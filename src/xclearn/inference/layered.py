@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, final
 
-import numpy as np
-
 from xclearn.errors import ModelError
+from xclearn.inference.arrays import Array
 from xclearn.inference.components import Bag, Encoder, Layer, component
 from xclearn.inference.declared import Scope, shares
 from xclearn.text.vectorisers import DENSE_ROWS
@@ -21,6 +20,7 @@ from xclearn.text.vectorisers import DENSE_ROWS
 class Layered(Encoder):
     """An encoder's vectors through layers."""
 
+    on_device = True
     encoder: Annotated[Encoder, shares("features", "dim")]
     layers: Annotated[list[Layer], shares("dim", empty=True)]
 
@@ -32,7 +32,7 @@ class Layered(Encoder):
     def n_features(self) -> int:  # type: ignore[override]
         return self.encoder.n_features
 
-    def encode(self, features: Any) -> np.ndarray:
+    def encode(self, features: Any) -> Array:
         vectors = self.encoder.encode(features)  # (n, D)
         for layer in self.layers:
             vectors = layer(vectors)

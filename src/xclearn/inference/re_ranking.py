@@ -14,7 +14,8 @@ import scipy.sparse as sp
 
 from xclearn.config import Count, Number, Share
 from xclearn.errors import ModelError
-from xclearn.inference.components import Step, component, unit
+from xclearn.inference.arrays import unit
+from xclearn.inference.components import Step, component
 from xclearn.inference.declared import Part, Scope, Tensor, Vector, ids, offsets, shares
 from xclearn.kernels.linear import SparseWeights, listed_logits
 from xclearn.text.vectorisers import SPARSE_ROWS

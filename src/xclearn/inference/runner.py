@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 
 from xclearn.errors import PlanError
 from xclearn.inference.blend import AnyServable, Blend
-from xclearn.inference.device import DevicePredictor, on_device, unknown_part
 from xclearn.inference.native import Native, native_predictor
+from xclearn.inference.placed import DevicePredictor, on_device, part_for_cpu
 from xclearn.inference.servable import Ensemble, Servable
 
 if TYPE_CHECKING:
@@ -57,4 +57,4 @@ def _on_device(servable: Servable | Ensemble, device: str) -> DevicePredictor | 
 
 def _of_member(member: Servable | Ensemble, device: str, n_threads: int | None) -> OneForm:
     """A member with a part that a device does not know stays on the CPU."""
-    return one_form(member, "cpu" if unknown_part(member) else device, n_threads)
+    return one_form(member, "cpu" if part_for_cpu(member) else device, n_threads)

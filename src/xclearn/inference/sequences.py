@@ -112,6 +112,7 @@ class Transformer(Encoder):
     """A transformer's last layer, as one vector a text. On a GPU, where there is one, in bfloat16 as in training."""
 
     reads: ClassVar[tuple[str, ...]] = (SEQUENCES,)
+    on_device = True
     config: str  # JSON, as the transformers library writes it
     weights: Annotated[Mapping[str, np.ndarray], Tensor("...", _KINDS, empty=True)]
     n_features: Annotated[int, Size("features")]  # tokens of its vectoriser

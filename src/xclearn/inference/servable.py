@@ -15,9 +15,10 @@ import scipy.sparse as sp
 from xclearn.data.dataset import NO_PAIRS, Documents
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, ModelError
+from xclearn.inference import arrays
+from xclearn.inference.arrays import Array
 from xclearn.inference.components import AllLabels, Candidates, Encoder, Fusion, Scorer, Step, component
 from xclearn.inference.declared import Encoded, Part, Scope, check, check_types
-from xclearn.kernels.dense import topk_dense
 from xclearn.text import Vectoriser, same_vectoriser
 
 _SCORES_AT_ONCE = 1 << 24  # scores held in memory at a time: 64 MB
@@ -78,13 +79,22 @@ class Servable(Part):
     def rank(self, features: sp.csr_matrix | np.ndarray, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """`predict` for documents that are features already."""
         at_once = max(1, _SCORES_AT_ONCE // self.n_labels)
-        return in_blocks(self._predict_block, features, min(k, self.n_labels), exclude, at_once)
+        return in_blocks(self.best, features, min(k, self.n_labels), exclude, at_once)
 
-    def _predict_block(self, features: sp.csr_matrix | np.ndarray, k: int, exclude: np.ndarray) -> TopK:
+    def best(
+        self, features: sp.csr_matrix | np.ndarray, k: int, exclude: np.ndarray, labels_at_once: int | None = None
+    ) -> TopK:
+        """As `rank`, of documents that fit into memory together; the arrays are where those of the parts are.
+
+        Where every label is scored, `labels_at_once` are at a time; by default all.
+        """
         vectors = {name: encoder.encode(features) for name, encoder in self.encoders.items()}
         if not self.steps:
-            return self._fused(vectors, k, exclude)
-        return self.after_steps(vectors, self._fused(vectors, self.fused_depth, NO_PAIRS), k, exclude)
+            return self._fused(vectors, k, exclude, labels_at_once)
+        ids, scores = self._fused(vectors, self.fused_depth, NO_PAIRS, labels_at_once)
+        fused = TopK(arrays.to_numpy(ids), arrays.to_numpy(scores))
+        here = {name: arrays.to_numpy(vector) for name, vector in vectors.items()}
+        return TopK(*(arrays.like(ids, part) for part in self.after_steps(here, fused, k, exclude)))
 
     @property
     def step_encoders(self) -> dict[str, Encoder]:
@@ -104,30 +114,43 @@ class Servable(Part):
             ids, scores = step(vectors, *best_of_candidates(ids, scores, min(step.depth, self.n_labels)))
         return best_of_candidates(ids, self._without(exclude, ids, scores), k)
 
-    def _fused(self, vectors: Mapping[str, np.ndarray], k: int, exclude: np.ndarray) -> TopK:
+    def _fused(self, vectors: Mapping[str, Array], k: int, exclude: np.ndarray, labels_at_once: int | None) -> TopK:
         found = self.candidates.find(vectors)
         if found is None:
-            logits = [scorer.score_all(vectors[scorer.vector]) for scorer in self.scorers]  # each (n, L)
-            return self._best_of_all(logits, k, exclude)
+            return self._best_of_all(vectors, k, exclude, labels_at_once or self.n_labels)
         ids, candidate = found  # (n, m)
         logits = [scorer.score(vectors[scorer.vector], ids) for scorer in self.scorers]
-        missing = ids < 0
-        candidate, *logits = (np.where(missing, -np.inf, part) for part in (candidate, *logits))
-        scores = np.where(missing, -np.inf, self.fusion(candidate, logits))
+        xp, missing = arrays.module(ids), ids < 0
+        candidate, *logits = (xp.where(missing, -np.inf, part) for part in (candidate, *logits))
+        scores = xp.where(missing, -np.inf, self.fusion(candidate, logits))
         return best_of_candidates(ids, self._without(exclude, ids, scores), k)
 
-    def _without(self, exclude: np.ndarray, ids: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    def _without(self, exclude: np.ndarray, ids: Array, scores: Array) -> Array:
         """The scores (n, m), −∞ where the pair is excluded."""
-        return np.where(_among(ids, exclude, self.n_labels), -np.inf, scores)
+        return arrays.module(ids).where(_among(ids, exclude, self.n_labels), -np.inf, scores)
 
-    def _best_of_all(self, logits: list[np.ndarray], k: int, exclude: np.ndarray) -> TopK:
+    def _best_of_all(self, vectors: Mapping[str, Array], k: int, exclude: np.ndarray, at_once: int) -> TopK:
         """With one scorer rank by its logit, as every fusion is monotone in it, and fuse k values instead of L."""
+        found = [self._best_of_block(vectors, k, exclude, own) for own in blocks(self.n_labels, at_once)]
+        xp = arrays.module(found[0][0])
+        ids, best = (xp.concatenate(parts, axis=1) for parts in zip(*found, strict=True)) if found[1:] else found[0]
+        ids, best = best_of_candidates(ids, best, k) if found[1:] else (ids, best)
+        scores = self.fusion(None, [best]) if len(self.scorers) == 1 else best
+        missing = best == -np.inf
+        scores = xp.asarray(xp.where(missing, -np.inf, scores), dtype=xp.float32)
+        return TopK(xp.where(missing, -1, ids), scores)
+
+    def _best_of_block(
+        self, vectors: Mapping[str, Array], k: int, exclude: np.ndarray, own: slice
+    ) -> tuple[Array, Array]:
+        """The best labels of a block of them, and what each is ranked by."""
+        scorers = self.scorers if own.stop - own.start == self.n_labels else [each.block(own) for each in self.scorers]
+        logits = [scorer.score_all(vectors[scorer.vector]) for scorer in scorers]  # each (n, own)
         ranked = logits[0] if len(logits) == 1 else self.fusion(None, logits)
-        ranked[exclude[:, 0], exclude[:, 1]] = -np.inf
-        ids, best = topk_dense(ranked, k)
-        scores = self.fusion(None, [best]) if len(logits) == 1 else best
-        missing = np.isneginf(best)
-        return TopK(np.where(missing, -1, ids), np.where(missing, -np.inf, scores).astype(np.float32))
+        here = exclude[(exclude[:, 1] >= own.start) & (exclude[:, 1] < own.stop)] - [0, own.start]
+        ranked[arrays.like(ranked, here[:, 0]), arrays.like(ranked, here[:, 1])] = -np.inf
+        ids, best = arrays.top(ranked, min(k, own.stop - own.start))
+        return ids + own.start, best
 
 
 @final
@@ -165,11 +188,9 @@ class Ensemble(Part):
 
     def rank(self, features: sp.csr_matrix | np.ndarray, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """`predict` for documents that are features already."""
-        depth = min(self.n_labels, max(_MEMBER_DEPTH, 2 * k))
+        depth = member_depth(k, self.n_labels)
         found = [member.rank(features, depth, exclude) for member in self.members]
-        ids = np.concatenate([part.ids for part in found], axis=1)  # (n, members · depth)
-        scores = np.concatenate([np.where(part.ids < 0, 0, part.scores) for part in found], axis=1) / len(found)
-        return best_of_candidates(*_merged(ids, scores), min(k, self.n_labels))
+        return mean_of(found, min(k, self.n_labels))
 
 
 def in_blocks(
@@ -182,7 +203,7 @@ def in_blocks(
     """What `best` finds in the features (n, V), `at_once` documents at a time."""
     total = features.shape[0]
     found = TopK(np.empty((total, k), np.int64), np.empty((total, k), np.float32))
-    for rows in _blocks(total, at_once):
+    for rows in blocks(total, at_once):
         here = exclude[(exclude[:, 0] >= rows.start) & (exclude[:, 0] < rows.stop)] - [rows.start, 0]
         block = best(features[rows], k, here)
         found.ids[rows], found.scores[rows] = block.ids, block.scores
@@ -195,35 +216,50 @@ def check_k(k: object) -> None:
         raise ConfigError("k must be at least 1", where="k", got=k)
 
 
-def _merged(ids: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def member_depth(k: int, n_labels: int) -> int:
+    """How many labels each member of an ensemble is asked for."""
+    return min(n_labels, max(_MEMBER_DEPTH, 2 * k))
+
+
+def mean_of(found: Sequence[TopK], k: int) -> TopK:
+    """The k best labels by the mean of what the members of an ensemble found; 0 where a member does not name one."""
+    xp = arrays.module(found[0].ids)
+    ids = xp.concatenate([part.ids for part in found], axis=1)  # (n, members · depth)
+    scores = xp.concatenate([xp.where(part.ids < 0, 0, part.scores) for part in found], axis=1) / len(found)
+    return best_of_candidates(*_merged(ids, scores), k)
+
+
+def _merged(ids: Array, scores: Array) -> tuple[Array, Array]:
     """Equal ids of a row become one, with their scores summed; the others of them become −1 with score −inf."""
-    order = np.argsort(ids, axis=1, kind="stable")
-    ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
-    first = np.ones(ids.shape, dtype=bool)
+    xp = arrays.module(ids)
+    order = xp.argsort(ids, axis=1, stable=True)
+    ids, scores = arrays.take_along(ids, order), arrays.take_along(scores, order)
+    first = xp.ones_like(ids, dtype=xp.bool)
     first[:, 1:] = ids[:, 1:] != ids[:, :-1]
-    group = np.cumsum(first.ravel()) - 1
-    summed = np.bincount(group, weights=scores.ravel())[group].reshape(ids.shape)
+    group = first.ravel().cumsum(0) - 1
+    summed = xp.bincount(group, weights=xp.asarray(scores.ravel(), dtype=xp.float64))[group].reshape(ids.shape)
     kept = first & (ids >= 0)
-    return np.where(kept, ids, -1), np.where(kept, summed, -np.inf)
+    return xp.where(kept, ids, -1), xp.where(kept, summed, -np.inf)
 
 
-def _among(ids: np.ndarray, pairs: np.ndarray, n_labels: int) -> np.ndarray:
+def _among(ids: Array, pairs: np.ndarray, n_labels: int) -> Array:
     """Which entries (n, m) stand in `pairs` of (row, label)."""
-    keys = np.arange(len(ids))[:, None] * n_labels + ids
-    return np.isin(keys, pairs[:, 0] * n_labels + pairs[:, 1]) & (ids >= 0)
+    keys = arrays.numbers(len(ids), ids)[:, None] * n_labels + ids
+    return arrays.module(ids).isin(keys, arrays.like(ids, pairs[:, 0] * n_labels + pairs[:, 1])) & (ids >= 0)
 
 
-def best_of_candidates(ids: np.ndarray, scores: np.ndarray, k: int) -> TopK:
+def best_of_candidates(ids: Array, scores: Array, k: int) -> TopK:
     """The k best of (n, m) candidates, score descending, then id ascending; −1 where there are fewer."""
-    scores = np.where(np.isnan(scores), -np.inf, scores)  # of weights that overflow, or that nobody verified
-    order = np.lexsort((ids, -scores), axis=1)[:, :k]
-    best, chosen = np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
-    chosen = np.where(np.isneginf(best), -1, chosen)
-    short = ((0, 0), (0, k - order.shape[1]))
-    return TopK(
-        np.pad(chosen, short, constant_values=-1), np.pad(best, short, constant_values=-np.inf).astype(np.float32)
-    )
+    xp = arrays.module(ids)
+    scores = xp.where(xp.isnan(scores), -np.inf, scores)  # of weights that overflow, or that nobody verified
+    order = arrays.lexsort((ids, -scores))[:, :k]
+    best, chosen = arrays.take_along(scores, order), arrays.take_along(ids, order)
+    chosen = xp.where(best == -np.inf, -1, chosen)
+    short = (len(ids), k - order.shape[1])
+    chosen = xp.concatenate([chosen, arrays.filled(short, -1, chosen)], axis=1)
+    best = xp.concatenate([best, arrays.filled(short, -np.inf, best)], axis=1)
+    return TopK(chosen, xp.asarray(best, dtype=xp.float32))
 
 
-def _blocks(total: int, size: int) -> Iterator[slice]:
+def blocks(total: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, total)) for start in range(0, total, size))

@@ -1,6 +1,6 @@
 """Candidate stages that give each label a similarity or a path's chance, and the fusion that counts it beside a logit.
 
-In NumPy. Knows nothing about how centres, clusters or edges were learnt.
+Knows nothing about how centres, clusters or edges were learnt.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy as np
 
 from xclearn.config import Count, Rate, Share
 from xclearn.errors import ModelError
-from xclearn.inference.components import Candidates, Fusion, component, sigmoid, unit
+from xclearn.inference import arrays
+from xclearn.inference.arrays import Array
+from xclearn.inference.components import Candidates, Fusion, component
 from xclearn.inference.declared import Scope, Tensor, Vector, ids
-from xclearn.kernels.dense import topk_dense
 
 
 @final
@@ -28,21 +29,29 @@ class CentroidSearch(Candidates):
     A label may have several centres, or none: then it is never found.
     """
 
+    on_device = True
     vector: Annotated[str, Vector()]  # the encoder whose vector is compared
     centres: Annotated[np.ndarray, Tensor("centres dim", ("float32",))]  # of length one
     labels: Annotated[np.ndarray, ids("centres", below="labels")]  # of each centre, ascending
     size: Count  # labels found
 
-    @cached_property
-    def _starts(self) -> np.ndarray:
-        """Where the centres of each label that has one start."""
-        return np.flatnonzero(np.diff(self.labels, prepend=-1))
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        return len(self.labels)
 
-    def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        cosines = unit(vectors[self.vector]) @ self.centres.T  # (n, M)
-        nearest = np.maximum.reduceat(cosines, self._starts, axis=1)  # (n, labels with centres)
-        places, best = topk_dense(nearest, min(self.size, nearest.shape[1]))
-        return self.labels[self._starts][places].astype(np.int64), best
+    @cached_property
+    def _with_centres(self) -> tuple[Array, Array]:
+        """The labels that have centres, and which of these each centre (M,) is of."""
+        xp = arrays.module(self.labels)
+        labels, numbers = xp.unique(self.labels, return_inverse=True)
+        return xp.asarray(labels, dtype=xp.int64), numbers
+
+    def find(self, vectors: Mapping[str, Array]) -> tuple[Array, Array]:
+        cosines = arrays.unit(vectors[self.vector]) @ self.centres.T  # (n, M)
+        labels, numbers = self._with_centres
+        nearest = arrays.largest_of_groups(cosines, numbers, len(labels))  # (n, labels with centres)
+        places, best = arrays.top(nearest, min(self.size, len(labels)))
+        return labels[places], best
 
     def fits(self, _: Scope, /) -> None:
         if (self.labels[1:] < self.labels[:-1]).any():
@@ -58,6 +67,7 @@ class LearnedEdges(Candidates):
     A label that several paths lead to has the best one. The candidate logit is the log-odds of the path's chance.
     """
 
+    on_device = True
     vector: Annotated[str, Vector()]  # the encoder whose vector the clusters read
     weight: Annotated[np.ndarray, Tensor("clusters dim", ("float32",))]
     bias: Annotated[np.ndarray, Tensor("clusters", ("float32",))]
@@ -67,27 +77,32 @@ class LearnedEdges(Candidates):
     edges: Annotated[np.ndarray, Tensor("clusters slots", ("float32",), least=0, most=1)]  # probabilities
     size: Count  # labels kept
 
-    def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        return 12 * self.beam * self.labels.shape[1]  # paths and their labels, the same in order, and the orders
+
+    def find(self, vectors: Mapping[str, Array]) -> tuple[Array, Array]:
+        xp = arrays.module(self.edges)
         logits = vectors[self.vector] @ self.weight.T + self.bias  # (n, C)
-        clusters, best = topk_dense(logits, min(self.beam, len(self.bias)))  # (n, beam)
-        shifted = logits - best[:, :1]
-        total = np.exp(shifted).sum(axis=1, keepdims=True)
-        chance = np.minimum(1, self.scale * np.exp(best - best[:, :1]) / total)
+        clusters, best = arrays.top(logits, min(self.beam, len(self.bias)))  # (n, beam)
+        total = xp.exp(logits - best[:, :1]).sum(axis=1, keepdims=True)
+        chance = (self.scale * xp.exp(best - best[:, :1]) / total).clip(max=1)
         paths = (chance[:, :, None] * self.edges[clusters]).reshape(len(logits), -1)  # (n, beam · E)
-        ids, paths = best_paths(self.labels[clusters].reshape(len(logits), -1).astype(np.int64), paths)
+        labels = xp.asarray(self.labels[clusters].reshape(len(logits), -1), dtype=xp.int64)
+        ids, paths = best_paths(labels, paths)
         return ids[:, : self.size], log_odds(paths[:, : self.size])
 
 
-def best_paths(ids: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def best_paths(ids: Array, scores: Array) -> tuple[Array, Array]:
     """(n, m) → each id of a row once with its highest score, best first, ties by id; −1 and 0 fill the row."""
-    order = np.lexsort((-scores, ids), axis=1)
-    ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
-    again = np.zeros(ids.shape, dtype=bool)
-    again[:, 1:] = ids[:, 1:] == ids[:, :-1]
-    gone = again | (ids < 0)
-    ids, scores = np.where(gone, -1, ids), np.where(gone, 0, scores)
-    order = np.lexsort((ids, -scores, ids < 0), axis=1)
-    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
+    xp = arrays.module(ids)
+    order = arrays.lexsort((-scores, ids))
+    ids, scores = arrays.take_along(ids, order), arrays.take_along(scores, order)
+    gone = ids < 0
+    gone[:, 1:] |= ids[:, 1:] == ids[:, :-1]
+    ids, scores = xp.where(gone, -1, ids), xp.where(gone, 0, scores)
+    order = arrays.lexsort((ids, -scores, ids < 0))
+    return arrays.take_along(ids, order), arrays.take_along(scores, order)
 
 
 @final
@@ -99,15 +114,16 @@ class Mix(Fusion):
     With `by_row` each of the two is divided by the largest of its row, as the published code of Astec does.
     """
 
+    on_device = True
     scorer_weights: list[float]  # one for each scorer
     weight: Share  # of the scorers against the candidates
     by_row: bool
 
-    def __call__(self, candidate: np.ndarray | None, logits: Sequence[np.ndarray]) -> np.ndarray:
+    def __call__(self, candidate: Array | None, logits: Sequence[Array]) -> Array:
         assert candidate is not None  # `check` has seen to it
-        there = ~np.isneginf(candidate)
-        added = sum(weight * np.where(there, own, 0) for weight, own in zip(self.scorer_weights, logits, strict=True))
-        scored, similar = (np.where(there, sigmoid(np.asarray(part)), 0) for part in (added, candidate))
+        xp, there = arrays.module(candidate), candidate != -np.inf
+        added = sum(weight * xp.where(there, own, 0) for weight, own in zip(self.scorer_weights, logits, strict=True))
+        scored, similar = (xp.where(there, arrays.sigmoid(part), 0) for part in (added, candidate))
         if self.by_row:
             scored, similar = _by_largest(scored), _by_largest(similar)
         return self.weight * scored + (1 - self.weight) * similar
@@ -118,12 +134,16 @@ class Mix(Fusion):
             raise ModelError("mix.v1 has no candidates, or other scorers", got=got)
 
 
-def log_odds(chance: np.ndarray) -> np.ndarray:
+def log_odds(chance: Array) -> Array:
     """log p / (1 − p): σ of it is the chance again; ±∞ at 1 and 0."""
+    xp = arrays.module(chance)
     with np.errstate(divide="ignore"):
-        return np.log(chance) - np.log1p(-chance)
+        return xp.log(chance) - xp.log1p(-chance)
 
 
-def _by_largest(scores: np.ndarray) -> np.ndarray:
-    largest = scores.max(axis=1, keepdims=True, initial=0)
-    return scores / np.where(largest > 0, largest, 1)
+def _by_largest(scores: Array) -> Array:
+    if not scores.shape[1]:
+        return scores
+    xp = arrays.module(scores)
+    largest = xp.amax(scores, axis=1, keepdims=True)
+    return scores / xp.where(largest > 0, largest, 1)

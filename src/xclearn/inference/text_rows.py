@@ -12,7 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.config import Rate, Weight
-from xclearn.inference.components import Encoder, component, unit
+from xclearn.inference.arrays import unit
+from xclearn.inference.components import Encoder, component
 from xclearn.inference.declared import Part, Tensor, shares
 
 

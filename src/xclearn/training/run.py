@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 import numpy as np
 
 from xclearn.extras import is_installed
-from xclearn.inference.device import device_named
+from xclearn.inference.placed import device_named
 from xclearn.training.checkpoint import Checkpoint
 
 if TYPE_CHECKING:

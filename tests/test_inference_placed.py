@@ -26,10 +26,10 @@ from xclearn.inference.components import (
     Sigmoid,
     Unit,
 )
-from xclearn.inference.device import device_predictor, on_device
 from xclearn.inference.graph import Game, GameLabels, Graph
 from xclearn.inference.hashed import Affine
 from xclearn.inference.layered import Layered
+from xclearn.inference.placed import device_predictor, on_device
 from xclearn.inference.re_ranking import ReRanking, SparseRanker
 from xclearn.inference.sequences import Convolution, Filters, Transformer
 from xclearn.inference.servable import Ensemble, Servable
