@@ -1,15 +1,14 @@
 """Models as files and as something to ask, without training code."""
 
-import xclearn.inference.graph
-import xclearn.inference.hashed
-import xclearn.inference.layered
-import xclearn.inference.re_ranking
-import xclearn.inference.sequences
-import xclearn.inference.sparse
-import xclearn.inference.token_bag  # noqa: F401  the parts of these are found by name when a model is loaded
+from importlib import import_module
+from pkgutil import iter_modules
+
 from xclearn.inference.evaluation import evaluate
 from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.predictor import Predictor
+
+for _module in iter_modules(__path__):  # a model folder names components, which register when they are imported
+    import_module(f"{__name__}.{_module.name}")
 
 load = Predictor.load
 

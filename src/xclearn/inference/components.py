@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Annotated, ClassVar, Self, TypeVar, final
+from typing import Annotated, Any, ClassVar, Self, TypeVar, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +23,7 @@ from xclearn.errors import ModelError
 from xclearn.inference import arrays
 from xclearn.inference.arrays import Array
 from xclearn.inference.declared import Part, Scope, Tensor, Vector, ids, offsets, shares
+from xclearn.inference.forms import Core, Rows, as_kind, exact_rows, native_form, native_form_of
 from xclearn.text.vectorisers import DENSE_ROWS, SPARSE_ROWS
 
 COMPONENTS: dict[str, type] = {}
@@ -59,6 +60,11 @@ class Relu(Layer):
         return vectors.clip(0)
 
 
+@native_form_of(Relu)
+def _(_: Relu, core: Any) -> None:
+    core.add_relu()
+
+
 @final
 @component("residual.v1")
 @dataclass(frozen=True)
@@ -71,6 +77,11 @@ class Residual(Layer):
 
     def __call__(self, vectors: Array) -> Array:
         return vectors + (vectors @ self.weight.T + self.bias).clip(0)
+
+
+@native_form_of(Residual)
+def _(layer: Residual, core: Any) -> None:
+    core.add_residual(*(as_kind(part, np.float32) for part in (layer.weight, layer.bias)))
 
 
 @final
@@ -90,6 +101,12 @@ class GatedBlock(Layer):
         return self.block_gate * inner + self.skip_gate * vectors
 
 
+@native_form_of(GatedBlock)
+def _(layer: GatedBlock, core: Any) -> None:
+    parts = layer.weight, layer.bias, layer.block_gate, layer.skip_gate
+    core.add_gated(*(as_kind(part, np.float32) for part in parts))
+
+
 @final
 @component("unit.v1")
 @dataclass(frozen=True)
@@ -100,6 +117,11 @@ class Unit(Layer):
 
     def __call__(self, vectors: Array) -> Array:
         return arrays.unit(vectors)
+
+
+@native_form_of(Unit)
+def _(_: Unit, core: Any) -> None:
+    core.add_unit()
 
 
 class Encoder(Part, ABC):
@@ -139,10 +161,19 @@ class Bag(Encoder):
         return vectors
 
 
+@native_form_of(Bag)
+def _(bag: Bag, core: Any) -> bool:
+    core.add_encoder(as_kind(bag.token_embeddings, np.float32))
+    for layer in bag.layers:
+        native_form(layer, core)
+    return True
+
+
 class Candidates(Part, ABC):
     """Which labels are scored for a document."""
 
     width: int = 1  # values that finding one document's labels takes on a device
+    own_logits: ClassVar[bool] = False  # whether the labels found have a logit each, not that of their cluster
 
     @abstractmethod
     def find(self, vectors: Mapping[str, Array]) -> tuple[Array, Array] | None:
@@ -159,6 +190,11 @@ class AllLabels(Candidates):
 
     def find(self, vectors: Mapping[str, Array]) -> None:  # noqa: ARG002
         return None
+
+
+@native_form_of(AllLabels)
+def _(_: AllLabels, core: Core) -> np.ndarray | None:
+    return core.row_labels
 
 
 @final
@@ -191,6 +227,13 @@ class ClusterBeam(Candidates):
         """Clusters (n, b), −1 where there are fewer, and their logits → the same of their labels."""
         places, logits = below(self.offsets, clusters, logits)
         return arrays.module(places).where(places < 0, -1, self.labels[places]), logits
+
+
+@native_form_of(ClusterBeam)
+def _(stage: ClusterBeam, core: Core) -> np.ndarray:
+    rows, offsets = exact_rows(stage.weight, stage.bias), as_kind(stage.offsets, np.int64)
+    core.native.add_level(core.place_of(stage.vector), rows, offsets, stage.beam)
+    return as_kind(stage.labels, np.int32)
 
 
 def below(offsets: Array, nodes: Array, logits: Array) -> tuple[Array, Array]:
@@ -266,6 +309,11 @@ class Classifier(Scorer):
         return logits
 
 
+@native_form_of(Classifier)
+def _(scorer: Classifier) -> tuple[Rows, None]:
+    return exact_rows(scorer.weight, scorer.bias), None
+
+
 class Fusion(Part, ABC):
     """The candidates' and scorers' logits → one score in [0, 1]."""
 
@@ -291,6 +339,11 @@ class Sigmoid(Fusion):
             raise ModelError("sigmoid.v1 reads one scorer", got=scope.sizes["scorers"])
 
 
+@native_form_of(Sigmoid)
+def _(_: Sigmoid, core: Core) -> None:
+    """What the core does unless it is told otherwise."""
+
+
 @final
 @component("product.v1")
 @dataclass(frozen=True)
@@ -302,6 +355,11 @@ class Product(Fusion):
     def __call__(self, candidate: Array | None, logits: Sequence[Array]) -> Array:
         factors = [arrays.sigmoid(each) for each in (*logits, *(() if candidate is None else (candidate,)))]
         return reduce(operator.mul, factors)
+
+
+@native_form_of(Product)
+def _(_: Product, core: Core) -> None:
+    core.native.set_product()
 
 
 class Step(Part, ABC):

@@ -16,9 +16,11 @@ import scipy.sparse as sp
 
 from xclearn.config import Count
 from xclearn.errors import ModelError
+from xclearn.inference import forms
 from xclearn.inference.arrays import unit
 from xclearn.inference.components import Candidates, Encoder, Scorer, below, component
 from xclearn.inference.declared import Chain, Part, Scope, Size, Tensor, Vector, blocks, ids, offsets, shares
+from xclearn.inference.forms import Core, native_form_of
 from xclearn.inference.shortlists import best_paths
 from xclearn.text.vectorisers import SPARSE_ROWS
 
@@ -57,6 +59,11 @@ class Rows(Part):
     @property
     def value_bytes(self) -> int:
         return _BYTES[self.values.dtype.name]
+
+    @property
+    def native(self) -> forms.Rows:
+        """As the native core takes them."""
+        return self.values.view(np.uint8), self.value_bytes, self.scale, self.bias
 
     def take(self, order: np.ndarray) -> Rows:
         """These rows, in this order."""
@@ -119,12 +126,19 @@ class ClusterIndex(Candidates):
         return np.where(places < 0, -1, self.labels[places].astype(np.int64)), logits
 
 
+@native_form_of(ClusterIndex)
+def _(index: ClusterIndex, core: Core) -> np.ndarray:
+    _add_levels(index, core)
+    return index.labels
+
+
 @final
 @component("centre_index.v1")
 @dataclass(frozen=True)
 class CentreIndex(Candidates):
     """As `CentroidSearch`, among the centres below the best nodes of a tree."""
 
+    own_logits = True
     vector: Annotated[str, Vector()]  # the encoder whose vector is compared
     levels: Annotated[list[Level], Chain("nodes", "children", end="centres")]
     centres: Annotated[Rows, shares("dim", rows="centres")]  # of length one, cluster after cluster
@@ -137,6 +151,19 @@ class CentreIndex(Candidates):
         ids = np.where(places < 0, -1, self.labels[places].astype(np.int64))
         ids, cosines = best_paths(ids, self.centres.score(unit(vector), places))
         return ids[:, : self.size], cosines[:, : self.size]
+
+
+@native_form_of(CentreIndex)
+def _(index: CentreIndex, core: Core) -> None:
+    _add_levels(index, core)
+    per_label = int(np.bincount(index.labels).max())
+    place = core.place_of(index.vector)
+    core.native.set_centres(place, index.centres.native, index.labels, index.size, per_label)
+
+
+def _add_levels(index: ClusterIndex | CentreIndex, core: Core) -> None:
+    for level in index.levels:
+        core.native.add_level(core.place_of(index.vector), level.rows.native, level.offsets, level.beam)
 
 
 @final
@@ -155,6 +182,11 @@ class Features(Encoder):
 
     def encode(self, features: sp.csr_matrix | np.ndarray) -> Any:
         return features
+
+
+@native_form_of(Features)
+def _(_: Features, core: Any) -> bool:  # noqa: ARG001
+    return False
 
 
 @final
@@ -192,6 +224,12 @@ class TokenIndex(Candidates):
         return labels[np.lexsort((labels, -sums))[: self.shortlist]]
 
 
+@native_form_of(TokenIndex)
+def _(index: TokenIndex, core: Core) -> None:
+    arrays = index.offsets, index.labels, index.weights, index.always
+    core.native.set_index(*arrays, index.tokens, index.postings, index.shortlist)
+
+
 @final
 @component("row_classifier.v1")
 @dataclass(frozen=True)
@@ -220,6 +258,11 @@ class RowClassifier(Scorer):
     def fits(self, _: Scope, /) -> None:
         if len(self.labels) not in (0, self.n_labels):
             raise ModelError("row_classifier.v1 has other labels than rows", got=len(self.labels))
+
+
+@native_form_of(RowClassifier)
+def _(scorer: RowClassifier) -> tuple[forms.Rows, np.ndarray | None]:
+    return scorer.rows.native, scorer.labels if len(scorer.labels) else None
 
 
 def below_the_best(levels: list[Level], vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, final
+from typing import Annotated, Any, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +18,7 @@ from xclearn.config import Count, Range
 from xclearn.inference.arrays import sigmoid
 from xclearn.inference.components import Candidates, ClusterBeam, Scorer, Step, component
 from xclearn.inference.declared import Part, Tensor, ids, offsets, shares
+from xclearn.inference.forms import Core, NoNativeForm, native_form, native_form_of
 from xclearn.inference.shortlists import log_odds
 from xclearn.kernels import topk_csr
 
@@ -61,6 +62,11 @@ class Game(Part):
     share: Passed  # 1: only what is passed on counts
     kept: Count  # nodes of what is passed on
 
+    @property
+    def native(self) -> tuple[Any, ...]:
+        """As the native core takes it."""
+        return self.graph.offsets, self.graph.targets, self.graph.weights, self.share, self.kept
+
     def __call__(self, ids: np.ndarray, chances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Nodes (n, m), −1 where there are fewer, and their chances → at most m + kept nodes, best first, and theirs.
 
@@ -90,6 +96,12 @@ class GameBeam(Candidates):
         return self.clusters.labels_of(found, log_odds(chances))
 
 
+@native_form_of(GameBeam)
+def _(stage: GameBeam, core: Core) -> Any:
+    core.native.set_cluster_game(stage.game.native)
+    return native_form(stage.clusters, core)
+
+
 @final
 @component("game_labels.v1")
 @dataclass(frozen=True)
@@ -107,6 +119,13 @@ class GameLabels(Step):
     ) -> tuple[np.ndarray, np.ndarray]:
         found, chances = self.game(ids, scores)
         return found, np.where(found < 0, -np.inf, chances)
+
+
+@native_form_of(GameLabels)
+def _(step: GameLabels, core: Core) -> None:
+    if core.servable.steps[0] is not step:
+        raise NoNativeForm
+    core.native.set_label_game(step.game.native, step.depth)
 
 
 @final

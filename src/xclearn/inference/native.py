@@ -19,38 +19,13 @@ import scipy.sparse as sp
 from xclearn import kernels
 from xclearn.data.dataset import NO_PAIRS, Documents
 from xclearn.data.topk import TopK
-from xclearn.inference.components import (
-    AllLabels,
-    Bag,
-    Candidates,
-    Classifier,
-    ClusterBeam,
-    GatedBlock,
-    Layer,
-    Product,
-    Relu,
-    Residual,
-    Scorer,
-    Sigmoid,
-    Unit,
-)
-from xclearn.inference.exported import CentreIndex, ClusterIndex, Features, RowClassifier, Rows, TokenIndex
-from xclearn.inference.graph import Game, GameBeam, GameLabels
+from xclearn.inference.forms import Core, NoNativeForm, native_form
 from xclearn.inference.native_sparse import is_known_sparse, set_text, sparse_core
-from xclearn.inference.re_ranking import ReRanking, SparseRanker
 from xclearn.inference.servable import Ensemble, Servable, check_k, in_blocks
-from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix
-from xclearn.inference.sparse import SparseFeatures
 from xclearn.inference.tensors import StringTable
 from xclearn.text.documents import TEXTS, require
-from xclearn.text.subwords import SubwordVectoriser
-from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser
+from xclearn.text.vectorisers import SPARSE_ROWS, TfidfVectoriser
 
-_ENCODERS, _LAYERS = (Bag, Features, SparseFeatures), (Relu, Residual, GatedBlock, Unit)
-_STEPS: tuple[list[type], ...] = ([], [GameLabels], [ReRanking], [GameLabels, ReRanking])
-_SIMILAR = (CentroidSearch, CentreIndex, LearnedEdges)  # candidates that each have a value of their own
-_READERS = (ClusterBeam, ClusterIndex, *_SIMILAR)  # candidates that read a vector
-_CANDIDATES, _SCORERS = (AllLabels, TokenIndex, GameBeam, *_READERS), (Classifier, RowClassifier)
 _AT_ONCE = 4096  # documents re-ranked at a time
 _NO_ROWS = np.empty(0, dtype=np.int32)
 _NO_PAIRS = (np.empty(0, dtype=np.int64), _NO_ROWS)
@@ -129,10 +104,11 @@ def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None
         return None if None in members else Ensemble(members)
     if kernels.BACKEND != "native":
         return None
-    if is_known_sparse(servable):
-        return NativePredictor(sparse_core(servable), servable, n_threads)
-    if _is_known(servable):
-        return NativePredictor(_core(servable), servable, n_threads)
+    try:
+        core = sparse_core(servable) if is_known_sparse(servable) else _core(servable)
+        return NativePredictor(core, servable, n_threads)
+    except NoNativeForm:
+        pass
     first = native_predictor(_without_steps(servable), n_threads) if servable.steps else None
     return RankedAnew(first, servable) if isinstance(first, NativePredictor) else None
 
@@ -141,42 +117,21 @@ def _core(servable: Servable) -> Any:
     """What predicts as a servable of dense vectors."""
     from xclearn.kernels import _native
 
-    core = _native.Predictor(servable.n_labels)
-    set_text(core, servable.vectoriser)
-    bags = {name: encoder for name, encoder in servable.encoders.items() if isinstance(encoder, Bag)}
-    for bag in bags.values():
-        core.add_encoder(_float32(bag.token_embeddings))
-        for layer in bag.layers:
-            _add_layer(core, layer)
-    place = {name: i for i, name in enumerate(bags)}
-    labels = _add_candidates(core, servable.candidates, servable.scorers, place)
+    if servable.vectoriser.gives != SPARSE_ROWS or len(servable.steps) > len({type(step) for step in servable.steps}):
+        raise NoNativeForm
+    native = _native.Predictor(servable.n_labels)
+    made = [name for name, encoder in servable.encoders.items() if native_form(encoder, native)]
+    scorers = [native_form(scorer) for scorer in servable.scorers]
+    core = Core(native, servable, {name: i for i, name in enumerate(made)}, scorers[0][1])
+    labels = native_form(servable.candidates, core)
     if labels is not None:
-        core.set_labels(labels)
-    for scorer in servable.scorers:
-        rows, own = _scorer_rows(scorer)
-        core.add_scorer(place[scorer.vector], rows, _rows_by_position(labels, own))
-    if isinstance(servable.fusion, Product):
-        core.set_product()
-    elif isinstance(servable.fusion, Mix):
-        core.set_mix(servable.fusion.scorer_weights, servable.fusion.weight, servable.fusion.by_row)
-    for step in servable.steps:
-        if isinstance(step, GameLabels):
-            core.set_label_game(_game(step.game), step.depth)
-        elif isinstance(step, ReRanking):
-            _set_re_ranking(core, step, servable, place)
-    return core
-
-
-def _set_re_ranking(core: Any, step: ReRanking, servable: Servable, place: dict[str, int]) -> None:
-    core.set_re_ranking(step.depth)
-    if (ranker := step.ranker) is not None:
-        bag = servable.encoders[ranker.bag]
-        assert isinstance(bag, SparseFeatures)
-        parts = ranker.starts, ranker.features, ranker.weights, ranker.bias
-        core.set_ranker(parts, bag.dim, bag.unit, place.get(ranker.vector, -1))
-    if (tree := step.calibration) is not None:
-        numbers = tree.columns, _as(tree.thresholds, np.float64), tree.left, tree.right
-        core.set_calibration((*numbers, _float32(tree.chances), _float32(tree.label_counts)), tree.depth, tree.weight)
+        native.set_labels(labels)
+    for scorer, (rows, own) in zip(servable.scorers, scorers, strict=True):
+        native.add_scorer(core.place_of(scorer.vector), rows, _rows_by_position(labels, own))
+    for part in (servable.fusion, *servable.steps):
+        native_form(part, core)
+    set_text(native, servable.vectoriser)
+    return native
 
 
 def _without_steps(servable: Servable) -> Servable:
@@ -191,90 +146,6 @@ def strings_at(table: Sequence[str], ids: np.ndarray) -> list[str]:
     return table.at(ids) if isinstance(table, StringTable) else [table[i] for i in ids.tolist()]
 
 
-def _is_known_ranker(ranker: SparseRanker | None, servable: Servable) -> bool:
-    if ranker is None:
-        return True
-    vector = servable.encoders.get(ranker.vector)
-    return isinstance(servable.encoders[ranker.bag], SparseFeatures) and (not ranker.vector or isinstance(vector, Bag))
-
-
-def _is_known(servable: Servable) -> bool:
-    bags = {name: encoder for name, encoder in servable.encoders.items() if isinstance(encoder, Bag)}
-    layers = [layer for bag in bags.values() for layer in bag.layers]
-    reads = [scorer.vector for scorer in servable.scorers]
-    stage = servable.candidates.clusters if isinstance(servable.candidates, GameBeam) else servable.candidates
-    if isinstance(stage, _READERS):
-        reads.append(stage.vector)
-    similar = isinstance(stage, _SIMILAR)
-    return (
-        (isinstance(servable.fusion, Sigmoid | Product) or (isinstance(servable.fusion, Mix) and similar))
-        and [type(step) for step in servable.steps] in _STEPS
-        and all(_is_known_ranker(step.ranker, servable) for step in servable.steps if isinstance(step, ReRanking))
-        and isinstance(servable.vectoriser, TfidfVectoriser | SubwordVectoriser | SparseVectoriser)
-        and isinstance(servable.candidates, _CANDIDATES)
-        and all(isinstance(encoder, _ENCODERS) for encoder in servable.encoders.values())
-        and all(isinstance(layer, _LAYERS) for layer in layers)
-        and all(isinstance(scorer, _SCORERS) for scorer in servable.scorers)
-        and all(name in bags for name in reads)
-    )
-
-
-def _add_layer(core: Any, layer: Layer) -> None:
-    if isinstance(layer, Residual):
-        core.add_residual(_float32(layer.weight), _float32(layer.bias))
-    elif isinstance(layer, GatedBlock):
-        core.add_gated(*map(_float32, (layer.weight, layer.bias, layer.block_gate, layer.skip_gate)))
-    elif isinstance(layer, Unit):
-        core.add_unit()
-    else:
-        core.add_relu()
-
-
-def _add_candidates(
-    core: Any, candidates: Candidates, scorers: Sequence[Scorer], place: dict[str, int]
-) -> np.ndarray | None:
-    """The label (L,) int32 at each position of the search; None where that is the position itself."""
-    if isinstance(candidates, ClusterIndex | CentreIndex):
-        for level in candidates.levels:
-            core.add_level(place[candidates.vector], _parts(level.rows), level.offsets, level.beam)
-        if isinstance(candidates, ClusterIndex):
-            return candidates.labels
-        per_label = int(np.bincount(candidates.labels).max())
-        rows = _parts(candidates.centres)
-        core.set_centres(place[candidates.vector], rows, candidates.labels, candidates.size, per_label)
-        return None
-    if isinstance(candidates, TokenIndex):
-        index = candidates
-        arrays = (index.offsets, index.labels, index.weights, index.always)
-        core.set_index(*arrays, index.tokens, index.postings, index.shortlist)
-        return None
-    if isinstance(candidates, CentroidSearch):
-        rows = _exact_parts(candidates.centres, np.zeros(len(candidates.labels), np.float32))
-        core.set_centres(place[candidates.vector], rows, candidates.labels, candidates.size, 1)
-        return None
-    if isinstance(candidates, LearnedEdges):
-        edges = candidates
-        rows = _exact_parts(edges.weight, edges.bias)
-        core.set_edges(place[edges.vector], rows, edges.scale, edges.beam, edges.labels, edges.edges, edges.size)
-        return None
-    if isinstance(candidates, GameBeam):
-        core.set_cluster_game(_game(candidates.game))
-        candidates = candidates.clusters
-    if isinstance(candidates, ClusterBeam):
-        rows = _exact_parts(candidates.weight, candidates.bias)
-        core.add_level(place[candidates.vector], rows, _as(candidates.offsets, np.int64), candidates.beam)
-        return _as(candidates.labels, np.int32)
-    return _scorer_rows(scorers[0])[1]
-
-
-def _scorer_rows(scorer: Scorer) -> tuple[tuple[Any, ...], np.ndarray | None]:
-    """The rows as the core takes them, and the label of each; None where that is its number."""
-    if isinstance(scorer, RowClassifier):
-        return _parts(scorer.rows), scorer.labels if len(scorer.labels) else None
-    assert isinstance(scorer, Classifier)
-    return _exact_parts(scorer.weight, scorer.bias), None
-
-
 def _rows_by_position(labels: np.ndarray | None, own: np.ndarray | None) -> np.ndarray:
     """The row (L,) int32 that scores the label at each position; empty where that is the position itself."""
     if own is None:
@@ -283,28 +154,6 @@ def _rows_by_position(labels: np.ndarray | None, own: np.ndarray | None) -> np.n
         return _NO_ROWS
     row_of_label = np.argsort(own).astype(np.int32)
     return row_of_label if labels is None else row_of_label[labels]
-
-
-def _game(game: Game) -> tuple[Any, ...]:
-    return game.graph.offsets, game.graph.targets, game.graph.weights, game.share, game.kept
-
-
-def _parts(rows: Rows) -> tuple[Any, ...]:
-    return rows.values.view(np.uint8), rows.value_bytes, rows.scale, rows.bias
-
-
-def _exact_parts(weight: np.ndarray, bias: np.ndarray) -> tuple[Any, ...]:
-    exact, bias = _float32(weight), _float32(bias)
-    return exact.view(np.uint8), 4, bias, bias  # the scale of exact rows is not read
-
-
-def _float32(array: np.ndarray) -> np.ndarray:
-    return _as(array, np.float32)
-
-
-def _as(array: np.ndarray, kind: type) -> np.ndarray:
-    """Of this type and in one piece; the array itself where it is already."""
-    return np.ascontiguousarray(array, dtype=kind)
 
 
 def _by_row(pairs: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -17,6 +17,8 @@ from xclearn.errors import ModelError
 from xclearn.inference.arrays import unit
 from xclearn.inference.components import Step, component
 from xclearn.inference.declared import Part, Scope, Tensor, Vector, ids, offsets, shares
+from xclearn.inference.forms import Core, NoNativeForm, as_kind, native_form_of
+from xclearn.inference.sparse import SparseFeatures
 from xclearn.kernels.linear import SparseWeights, listed_logits
 from xclearn.text.vectorisers import SPARSE_ROWS
 
@@ -114,3 +116,21 @@ class ReRanking(Step):
         if self.calibration is not None:
             now = self.calibration(ids, now, before)
         return ids, np.where(ids < 0, -np.inf, now).astype(np.float32)
+
+
+@native_form_of(ReRanking)
+def _(step: ReRanking, core: Core) -> None:
+    if core.servable.steps[-1] is not step:
+        raise NoNativeForm
+    core.native.set_re_ranking(step.depth)
+    if (ranker := step.ranker) is not None:
+        bag = core.servable.encoders[ranker.bag]
+        if not isinstance(bag, SparseFeatures):
+            raise NoNativeForm
+        parts = ranker.starts, ranker.features, ranker.weights, ranker.bias
+        place = core.place_of(ranker.vector) if ranker.vector else -1
+        core.native.set_ranker(parts, bag.dim, bag.unit, place)
+    if (tree := step.calibration) is not None:
+        numbers = tree.columns, as_kind(tree.thresholds, np.float64), tree.left, tree.right
+        values = as_kind(tree.chances, np.float32), as_kind(tree.label_counts, np.float32)
+        core.native.set_calibration((*numbers, *values), tree.depth, tree.weight)

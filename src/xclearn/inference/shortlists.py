@@ -18,6 +18,7 @@ from xclearn.inference import arrays
 from xclearn.inference.arrays import Array
 from xclearn.inference.components import Candidates, Fusion, component
 from xclearn.inference.declared import Scope, Tensor, Vector, ids
+from xclearn.inference.forms import Core, NoNativeForm, exact_rows, native_form_of
 
 
 @final
@@ -29,7 +30,7 @@ class CentroidSearch(Candidates):
     A label may have several centres, or none: then it is never found.
     """
 
-    on_device = True
+    on_device, own_logits = True, True
     vector: Annotated[str, Vector()]  # the encoder whose vector is compared
     centres: Annotated[np.ndarray, Tensor("centres dim", ("float32",))]  # of length one
     labels: Annotated[np.ndarray, ids("centres", below="labels")]  # of each centre, ascending
@@ -58,6 +59,12 @@ class CentroidSearch(Candidates):
             raise ModelError("centroid_search.v1 has labels that do not ascend")
 
 
+@native_form_of(CentroidSearch)
+def _(stage: CentroidSearch, core: Core) -> None:
+    rows = exact_rows(stage.centres, np.zeros(len(stage.labels), np.float32))
+    core.native.set_centres(core.place_of(stage.vector), rows, stage.labels, stage.size, 1)
+
+
 @final
 @component("learned_edges.v1")
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class LearnedEdges(Candidates):
     A label that several paths lead to has the best one. The candidate logit is the log-odds of the path's chance.
     """
 
-    on_device = True
+    on_device, own_logits = True, True
     vector: Annotated[str, Vector()]  # the encoder whose vector the clusters read
     weight: Annotated[np.ndarray, Tensor("clusters dim", ("float32",))]
     bias: Annotated[np.ndarray, Tensor("clusters", ("float32",))]
@@ -91,6 +98,12 @@ class LearnedEdges(Candidates):
         labels = xp.asarray(self.labels[clusters].reshape(len(logits), -1), dtype=xp.int64)
         ids, paths = best_paths(labels, paths)
         return ids[:, : self.size], log_odds(paths[:, : self.size])
+
+
+@native_form_of(LearnedEdges)
+def _(stage: LearnedEdges, core: Core) -> None:
+    rows, place = exact_rows(stage.weight, stage.bias), core.place_of(stage.vector)
+    core.native.set_edges(place, rows, stage.scale, stage.beam, stage.labels, stage.edges, stage.size)
 
 
 def best_paths(ids: Array, scores: Array) -> tuple[Array, Array]:
@@ -132,6 +145,13 @@ class Mix(Fusion):
         if not scope.sizes["searched"] or scope.sizes["scorers"] != len(self.scorer_weights):
             got = (len(self.scorer_weights), scope.sizes["scorers"])
             raise ModelError("mix.v1 has no candidates, or other scorers", got=got)
+
+
+@native_form_of(Mix)
+def _(fusion: Mix, core: Core) -> None:
+    if not core.servable.candidates.own_logits:
+        raise NoNativeForm
+    core.native.set_mix(fusion.scorer_weights, fusion.weight, fusion.by_row)
 
 
 def log_odds(chance: Array) -> Array:

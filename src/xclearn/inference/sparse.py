@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +18,7 @@ from xclearn.config import Count, Weight
 from xclearn.errors import ModelError
 from xclearn.inference.components import Encoder, Fusion, Scorer, component, ranges
 from xclearn.inference.declared import Chain, Part, Scope, Size, Tensor, Vector, ids, offsets, shares
+from xclearn.inference.forms import native_form_of
 from xclearn.kernels import topk_csr
 from xclearn.text.vectorisers import DENSE_ROWS, SPARSE_ROWS
 from xclearn.text.weighting import rows_of
@@ -43,6 +44,11 @@ class SparseFeatures(Encoder):
     def encode(self, features: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
         rows = sp.csr_matrix(features, dtype=np.float32)  # (n, V)
         return unit_rows(rows) if self.unit else rows
+
+
+@native_form_of(SparseFeatures)
+def _(_: SparseFeatures, core: Any) -> bool:  # noqa: ARG001
+    return False
 
 
 def unit_rows(rows: sp.csr_matrix) -> sp.csr_matrix:
