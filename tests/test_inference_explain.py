@@ -12,7 +12,7 @@ from xclearn.data.dataset import LabelSet
 from xclearn.inference import Model, Predictor
 from xclearn.inference.components import AllLabels, Bag, Classifier, GatedBlock, Product, Relu, Residual, Sigmoid, Unit
 from xclearn.inference.explain import MOST_WORDS, explain
-from xclearn.inference.exported import RowClassifier, Rows
+from xclearn.inference.exported import PackedClassifier, PackedRows
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.text.vectorisers import WordVectoriser
 from xclearn.text.weighting import Weighting
@@ -60,7 +60,9 @@ def random_servable(seed: int) -> Servable:
 def test_rows_that_stand_by_label_are_found() -> None:
     """As `xc export` writes them where there are no clusters: no order of their own."""
     servable = by_hand()
-    rows = RowClassifier("document", Rows.of(servable.scorers[0].weight, servable.scorers[0].bias, "fp32"), NO_ORDER)
+    rows = PackedClassifier(
+        "document", PackedRows.of(servable.scorers[0].weight, servable.scorers[0].bias, "fp32"), NO_ORDER
+    )
     (found,) = explain(predictor_of(replace(servable, scorers=[rows]), ["one"]), "up up down", np.array([0]))
     assert found.value == pytest.approx(6.25)
 
@@ -110,8 +112,8 @@ def test_exported_rows_are_explained_exactly_too() -> None:
     own = servable.scorers[0]
     assert isinstance(own, Classifier)
     order = np.array([3, 1, 0, 2], np.int32)
-    rows = Rows.of(own.weight[order], own.bias[order], "int8")
-    exported = replace(servable, scorers=[RowClassifier("document", rows, order)])
+    rows = PackedRows.of(own.weight[order], own.bias[order], "int8")
+    exported = replace(servable, scorers=[PackedClassifier("document", rows, order)])
     expected = logits(exported, text)
     for found in explain(predictor_of(exported, list("abcd")), text, np.arange(N_LABELS)):
         assert found.exact

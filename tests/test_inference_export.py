@@ -20,7 +20,7 @@ from xclearn.errors import ConfigError, DataError, ModelError
 from xclearn.inference import Model, Predictor, load_model, save_model
 from xclearn.inference.components import AllLabels, Bag, Classifier, ClusterBeam, Product, Sigmoid
 from xclearn.inference.export import Choice, Exporter, Form, HoldOut, Measured, held_out, refuse_loss
-from xclearn.inference.exported import CentreIndex, ClusterIndex, RowClassifier, Rows, TokenIndex
+from xclearn.inference.exported import CentreIndex, ClusterIndex, PackedClassifier, PackedRows, TokenIndex
 from xclearn.inference.graph import Game, GameBeam, GameScorer, Graph
 from xclearn.inference.index import centre_index, centre_tree, levels_above, n_groups, token_index
 from xclearn.inference.native import native_predictor
@@ -65,7 +65,7 @@ def model_of(data, seed=0):
 
 def test_rows_in_32_bits_are_the_rows():
     weight = np.random.default_rng(0).standard_normal((5, 33)).astype(np.float32)
-    rows = Rows.of(weight, np.arange(5), "fp32")
+    rows = PackedRows.of(weight, np.arange(5), "fp32")
     assert rows.values.shape == (5, 64)
     np.testing.assert_array_equal(rows.weight(slice(None), 33), weight)
     assert rows.bias.dtype == np.float32
@@ -75,13 +75,13 @@ def test_rows_in_16_bits_are_those_of_torch():
     weight = np.random.default_rng(1).standard_normal((50, 32)).astype(np.float32) ** 7
     weight[0, :3] = [1 + 2**-8, 1 + 3 * 2**-8, -0.0]  # two ties, one to even each way
     expected = torch.from_numpy(weight).to(torch.bfloat16).to(torch.float32).numpy()
-    np.testing.assert_array_equal(Rows.of(weight, np.zeros(50), "bf16").weight(slice(None), 32), expected)
+    np.testing.assert_array_equal(PackedRows.of(weight, np.zeros(50), "bf16").weight(slice(None), 32), expected)
 
 
 def test_rows_in_8_bits_are_off_by_half_a_step():
     weight = np.random.default_rng(2).standard_normal((50, 70)).astype(np.float32)
     weight[7] = 0
-    rows = Rows.of(weight, np.zeros(50), "int8")
+    rows = PackedRows.of(weight, np.zeros(50), "int8")
     steps = np.abs(weight).max(axis=1, keepdims=True) / 127
     assert rows.values.nbytes == 50 * 96
     assert (np.abs(rows.weight(slice(None), 70) - weight) <= steps / 2 + 1e-6).all()
@@ -297,7 +297,7 @@ def test_an_ensemble_is_exported_member_by_member(model, data):
     second = model_of(data, seed=1).servable
     ensemble = replace(model, servable=Ensemble([model.servable, second]))
     exported = Exporter(ensemble, data).export(Form("int8", 125))
-    assert [type(member.scorers[0]) for member in exported.servable.members] == [RowClassifier, RowClassifier]
+    assert [type(member.scorers[0]) for member in exported.servable.members] == [PackedClassifier, PackedClassifier]
     texts = list(data.test.documents)[:100]
     found, expected = Predictor(exported).predict(texts, 1), ensemble.servable.predict(texts, 1)
     assert (found.ids == expected.ids).mean() > 0.98

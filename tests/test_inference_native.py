@@ -26,7 +26,7 @@ from xclearn.inference.components import (
     Sigmoid,
     Unit,
 )
-from xclearn.inference.exported import ClusterIndex, Features, Level, RowClassifier, Rows, TokenIndex
+from xclearn.inference.exported import ClusterIndex, Level, PackedClassifier, PackedRows, TokenFeatures, TokenIndex
 from xclearn.inference.graph import Game, GameBeam, GameLabels, GameScorer, Graph
 from xclearn.inference.index import centre_index, centre_tree
 from xclearn.inference.native import NativePredictor, RankedAnew, native_predictor, strings_at
@@ -84,7 +84,7 @@ def random_servable(rng, *, dim=48, n_labels=300, candidates="all", fusion=None,
     }
     encoders = {"document": Bag(normal(rng, n_tokens, dim), [make[name]() for name in layers])}
     if candidates == "tokens":
-        encoders["tokens"] = Features(n_tokens)
+        encoders["tokens"] = TokenFeatures(n_tokens)
     scorers = [Classifier("document", normal(rng, n_labels, dim) / 4, normal(rng, n_labels)) for _ in range(n_scorers)]
     fusion = fusion or (Sigmoid() if n_scorers == 1 else Product())
     return Servable(vectoriser, encoders, stage(rng, candidates, dim, n_labels), scorers, fusion)
@@ -118,8 +118,10 @@ def stage(rng, name, dim, n_labels):
     weight, bias = normal(rng, 10, dim) / 4, normal(rng, 10)
     if name == "beam":
         return ClusterBeam("document", weight, bias, labels, offsets, 3)
-    top = Level(Rows.of(normal(rng, 4, dim) / 4, normal(rng, 4), "fp32"), np.array([0, 2, 3, 7, 10]), 2)
-    return ClusterIndex("document", [top, Level(Rows.of(weight, bias, "fp32"), offsets, 3)], labels.astype(np.int32))
+    top = Level(PackedRows.of(normal(rng, 4, dim) / 4, normal(rng, 4), "fp32"), np.array([0, 2, 3, 7, 10]), 2)
+    return ClusterIndex(
+        "document", [top, Level(PackedRows.of(weight, bias, "fp32"), offsets, 3)], labels.astype(np.int32)
+    )
 
 
 def random_graph(rng, n):
@@ -392,7 +394,7 @@ def test_rows_of_few_bits_score_as_their_numpy_form(precision, candidates):
     scorer, order = servable.scorers[0], rng.permutation(300).astype(np.int32)
     if candidates == "index":
         order = servable.candidates.labels
-    rows = RowClassifier("document", Rows.of(scorer.weight[order], scorer.bias[order], precision), order)
+    rows = PackedClassifier("document", PackedRows.of(scorer.weight[order], scorer.bias[order], precision), order)
     servable = replace(servable, scorers=[rows])
     texts = random_texts(rng, 50)
     found, expected = native_predictor(servable).predict(texts, 10), servable.predict(texts, 10)
@@ -404,7 +406,7 @@ def test_rows_in_another_order_than_the_clusters():
     rng = np.random.default_rng(8)
     servable = random_servable(rng, candidates="index")
     scorer, order = servable.scorers[0], rng.permutation(300).astype(np.int32)
-    rows = RowClassifier("document", Rows.of(scorer.weight[order], scorer.bias[order], "fp32"), order)
+    rows = PackedClassifier("document", PackedRows.of(scorer.weight[order], scorer.bias[order], "fp32"), order)
     assert_same(replace(servable, scorers=[rows]), random_texts(rng, 30))
 
 

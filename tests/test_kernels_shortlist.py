@@ -9,15 +9,17 @@ from hypothesis import strategies as st
 from xclearn import kernels
 from xclearn.errors import DataError
 from xclearn.kernels import shortlist
-from xclearn.kernels.shortlist import PairLoss, Pairs, RowRule
+from xclearn.kernels.shortlist import PairLoss, RowPairs, RowRule
 
 native = pytest.mark.skipif(kernels.BACKEND != "native", reason="the native core is not built")
 
 
-def problem(n: int, rows: int, width: int, m: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, Pairs, np.ndarray]:
+def problem(
+    n: int, rows: int, width: int, m: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, RowPairs, np.ndarray]:
     rng = np.random.default_rng(seed)
     x, table = (rng.standard_normal((size, width), dtype=np.float32) * np.float32(0.3) for size in (n, rows))
-    pairs = Pairs(rng.integers(n, size=m), np.sort(rng.integers(rows, size=m)))
+    pairs = RowPairs(rng.integers(n, size=m), np.sort(rng.integers(rows, size=m)))
     return x, table, pairs, (rng.random(m) < 0.2).astype(np.float32)
 
 
@@ -73,7 +75,7 @@ def test_a_step_is_what_autograd_and_torchs_optimiser_do(hinge, with_adam):
 def test_rows_without_pairs_stay_and_so_do_their_moments():
     x, table, _, _ = problem(3, 5, 8, 0)
     before, rule = table.copy(), adam(table)
-    pairs = Pairs(np.array([0, 2]), np.array([1, 1]))
+    pairs = RowPairs(np.array([0, 2]), np.array([1, 1]))
     shortlist.train_pairs(x, table, pairs, np.array([1, 0], np.float32), rule, PairLoss())
     assert (table != before).any(axis=1).tolist() == [False, True, False, False, False]
     assert rule.moments[2].ravel().tolist() == [0, 1, 0, 0, 0]
@@ -110,7 +112,7 @@ def test_scores_and_products_of_pairs_equal_numpy(m, width):
 @pytest.mark.parametrize("target", [0.0, 1.0])
 def test_extreme_scores_stay_finite(score, target):
     x, table = np.full((1, 1), score, np.float32), np.ones((1, 1), np.float32)
-    pairs = Pairs(np.array([0]), np.array([0]))
+    pairs = RowPairs(np.array([0]), np.array([0]))
     loss, gradient = shortlist.train_pairs(x, table, pairs, np.array([target], np.float32), RowRule(0.0), PairLoss())
     assert loss == pytest.approx(max(score, 0) - score * target)
     assert np.isfinite(gradient).all()
@@ -119,9 +121,9 @@ def test_extreme_scores_stay_finite(score, target):
 @pytest.mark.parametrize(
     "pairs",
     [
-        Pairs(np.array([3]), np.array([0])),
-        Pairs(np.array([0]), np.array([5])),
-        Pairs(np.array([0, 0]), np.array([1, 0])),
+        RowPairs(np.array([3]), np.array([0])),
+        RowPairs(np.array([0]), np.array([5])),
+        RowPairs(np.array([0, 0]), np.array([1, 0])),
     ],
     ids=["no such document", "no such row", "rows in disorder"],
 )

@@ -32,7 +32,7 @@ from xclearn.data import Dataset, LabelSet, load_dataset
 from xclearn.inference import Model, Predictor, load_model, save_model
 from xclearn.inference.components import Bag, GatedBlock, Relu, Residual, Sigmoid
 from xclearn.inference.export import Choice, Exporter, Form, HoldOut
-from xclearn.inference.exported import Features, RowClassifier, Rows, TokenIndex
+from xclearn.inference.exported import PackedClassifier, PackedRows, TokenFeatures, TokenIndex
 from xclearn.inference.servable import Servable
 from xclearn.text.vectorisers import WordVectoriser
 from xclearn.text.weighting import Weighting
@@ -260,9 +260,9 @@ def write_synthetic(n_labels: int, shortlist: int, folder: Path) -> list[str]:
     layers = [Relu(), Residual(rng.standard_normal((DIM, DIM), dtype=np.float32) / DIM, np.zeros(DIM, np.float32))]
     servable = Servable(
         WordVectoriser([f"t{i}" for i in range(TOKENS)], Weighting(idf, True, True)),
-        {"document": Bag(embeddings, layers), "tokens": Features(TOKENS)},
+        {"document": Bag(embeddings, layers), "tokens": TokenFeatures(TOKENS)},
         _synthetic_index(own, idf, shortlist),
-        [RowClassifier("document", rows, np.empty(0, np.int32))],
+        [PackedClassifier("document", rows, np.empty(0, np.int32))],
         Sigmoid(),
     )
     save_model(Model(servable, LabelSet(_names(n_labels)), {}), folder, replace=True)
@@ -287,7 +287,7 @@ def _zipf(rng: np.random.Generator, n: int) -> np.ndarray:
     return np.minimum(TOKENS ** rng.random(n), TOKENS - 1).astype(np.int32)  # the chance of rank r falls as 1 / r
 
 
-def _label_rows(own: np.ndarray, idf: np.ndarray, embeddings: np.ndarray) -> Rows:
+def _label_rows(own: np.ndarray, idf: np.ndarray, embeddings: np.ndarray) -> PackedRows:
     """The rows of the labels' tokens, what a ReLU leaves of them, in 8 bits; a part at a time."""
     parts = []
     for begin in range(0, len(own), 1 << 17):
@@ -295,9 +295,9 @@ def _label_rows(own: np.ndarray, idf: np.ndarray, embeddings: np.ndarray) -> Row
         bag = sp.csr_matrix((idf[part.ravel()], part.ravel(), np.arange(0, part.size + 1, 6)), (len(part), TOKENS))
         vectors = np.maximum(bag @ embeddings, 0)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        parts.append(Rows.of(vectors * 4, np.full(len(part), -8), "int8"))
+        parts.append(PackedRows.of(vectors * 4, np.full(len(part), -8), "int8"))
     joined = [np.concatenate([getattr(part, field) for part in parts]) for field in ("values", "scale", "bias")]
-    return Rows(*joined)
+    return PackedRows(*joined)
 
 
 def _synthetic_index(own: np.ndarray, idf: np.ndarray, shortlist: int, most: int = 500) -> TokenIndex:
@@ -319,7 +319,7 @@ def bytes_touched(predictor: Predictor, texts: list[str]) -> int:
     assert isinstance(servable, Servable)
     index, (scorer,) = servable.candidates, servable.scorers
     assert isinstance(index, TokenIndex)
-    assert isinstance(scorer, RowClassifier)
+    assert isinstance(scorer, PackedClassifier)
     bag = servable.encoders[scorer.vector]
     assert isinstance(bag, Bag)
     layers = sum(layer.weight.nbytes for layer in bag.layers if isinstance(layer, Residual | GatedBlock))

@@ -20,7 +20,7 @@ _SMALL_FILE = 4 * 2**20  # bytes that any file may unpack to, however small it i
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ReadLimits:
     """Each field is lifted by an environment variable: `XCLEARN_MAX_` and its name, as in `XCLEARN_MAX_LABELS`."""
 
     line: int = 32 * 2**20  # bytes of a line, and of a CSV row of several lines
@@ -28,10 +28,10 @@ class Limits:
     labels: int = 50_000_000  # labels that the header of a matrix may claim
 
 
-def limits() -> Limits:
+def limits() -> ReadLimits:
     """The limits in force: the defaults, and what the environment says."""
-    return Limits(
-        **{field.name: _from_environment(field.name, getattr(Limits, field.name)) for field in fields(Limits)}
+    return ReadLimits(
+        **{field.name: _from_environment(field.name, getattr(ReadLimits, field.name)) for field in fields(ReadLimits)}
     )
 
 

@@ -20,7 +20,7 @@ from xclearn.data.dataset import NO_PAIRS, Documents, n_documents, take_document
 from xclearn.data.topk import TopK
 from xclearn.errors import ModelError
 from xclearn.inference.components import component
-from xclearn.inference.declared import Inner, Part, Scope, Size, Tensor, check, check_types, ids, offsets
+from xclearn.inference.declared import Inner, Part, Scope, SizeOf, Tensor, check, check_types, ids, offsets
 from xclearn.inference.operating_points import OperatingPoints
 from xclearn.inference.servable import Ensemble, Servable, check_k
 from xclearn.inference.sparse import unit_rows
@@ -65,7 +65,7 @@ class SparseRows(Part):
     starts: Annotated[np.ndarray, offsets("rows", to="entries")]
     columns: Annotated[np.ndarray, ids("entries", below="columns", empty=True)]
     values: Annotated[np.ndarray, Tensor("entries", ("float32",), empty=True)]
-    width: Annotated[int, Size("columns")]
+    width: Annotated[int, SizeOf("columns")]
 
     @classmethod
     def of(cls, matrix: sp.csr_matrix) -> SparseRows:

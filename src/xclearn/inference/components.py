@@ -23,7 +23,7 @@ from xclearn.errors import ModelError
 from xclearn.inference import arrays
 from xclearn.inference.arrays import Array
 from xclearn.inference.declared import Part, Scope, Tensor, Vector, ids, offsets, shares
-from xclearn.inference.forms import Core, Rows, as_kind, exact_rows, native_form, native_form_of
+from xclearn.inference.forms import Core, NativeRows, as_kind, exact_rows, native_form, native_form_of
 from xclearn.text.vectorisers import DENSE_ROWS, SPARSE_ROWS
 
 COMPONENTS: dict[str, type] = {}
@@ -310,7 +310,7 @@ class Classifier(Scorer):
 
 
 @native_form_of(Classifier)
-def _(scorer: Classifier) -> tuple[Rows, None]:
+def _(scorer: Classifier) -> tuple[NativeRows, None]:
     return exact_rows(scorer.weight, scorer.bias), None
 
 

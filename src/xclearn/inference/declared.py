@@ -61,7 +61,7 @@ def offsets(parts: str, to: str) -> Tensor:
 
 @final
 @dataclass(frozen=True)
-class Size:
+class SizeOf:
     """A number that is this size, or a table that is this long."""
 
     name: str
@@ -198,7 +198,7 @@ def _check_setting(value: Any, spec: Any, scope: Scope, where: str) -> None:
     """Names of vectors, sizes and numbers; those without a declaration are finite too."""
     if isinstance(spec, Vector):
         _read_vector(value, spec, scope, where)
-    elif isinstance(spec, Size):
+    elif isinstance(spec, SizeOf):
         _set_size(spec.name, len(value) if isinstance(value, Sequence) else value, scope, where)
     for number in value if isinstance(value, list) else [value]:
         if isinstance(number, int | float):

@@ -17,7 +17,7 @@ import numpy as np
 
 from xclearn.inference.blend import AnyServable
 from xclearn.inference.components import Bag, Classifier, GatedBlock, Layer, Relu, Residual, Sigmoid, Unit
-from xclearn.inference.exported import RowClassifier
+from xclearn.inference.exported import PackedClassifier
 from xclearn.inference.labels import predict_among
 from xclearn.inference.predictor import Predictor
 from xclearn.inference.servable import Servable
@@ -62,20 +62,20 @@ def explain(predictor: Predictor, text: str, labels: np.ndarray) -> list[Explana
     ]
 
 
-def _linear_parts(servable: AnyServable) -> tuple[TfidfVectoriser, Bag, Classifier | RowClassifier] | None:
+def _linear_parts(servable: AnyServable) -> tuple[TfidfVectoriser, Bag, Classifier | PackedClassifier] | None:
     """The parts of a model whose score is the logistic of one linear classifier over a bag; None of any other."""
     if not isinstance(servable, Servable) or servable.steps or not isinstance(servable.fusion, Sigmoid):
         return None
     scorer, vectoriser = servable.scorers[0], servable.vectoriser
     encoder = servable.encoders[scorer.vector]
-    if not (isinstance(scorer, Classifier | RowClassifier) and isinstance(encoder, Bag)):
+    if not (isinstance(scorer, Classifier | PackedClassifier) and isinstance(encoder, Bag)):
         return None
     if not isinstance(vectoriser, TfidfVectoriser) or any(type(layer) not in _BACK for layer in encoder.layers):
         return None
     return vectoriser, encoder, scorer
 
 
-def _rows_of(scorer: Classifier | RowClassifier, labels: np.ndarray, dim: int) -> tuple[np.ndarray, np.ndarray]:
+def _rows_of(scorer: Classifier | PackedClassifier, labels: np.ndarray, dim: int) -> tuple[np.ndarray, np.ndarray]:
     """The weights (m, D) and biases (m,) of these labels."""
     if isinstance(scorer, Classifier):
         return scorer.weight[labels].astype(np.float64), scorer.bias[labels]

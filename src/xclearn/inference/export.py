@@ -23,7 +23,7 @@ from xclearn.errors import ConfigError, DataError, ModelError
 from xclearn.inference.blend import AnyServable, Blend
 from xclearn.inference.components import AllLabels, Candidates, Classifier, ClusterBeam
 from xclearn.inference.evaluation import label_weights
-from xclearn.inference.exported import PRECISIONS, Features, RowClassifier, Rows, TokenIndex
+from xclearn.inference.exported import PRECISIONS, PackedClassifier, PackedRows, TokenFeatures, TokenIndex
 from xclearn.inference.folder import Model
 from xclearn.inference.graph import GameBeam
 from xclearn.inference.index import (
@@ -140,7 +140,7 @@ class Exporter:
         elif isinstance(candidates, CentroidSearch) and form.breadth:
             candidates = centre_index(candidates, self._centre_trees[number], form.precision, form.breadth)
         elif form.breadth:
-            encoders = {**encoders, _TOKENS: Features(servable.vectoriser.n_features)}
+            encoders = {**encoders, _TOKENS: TokenFeatures(servable.vectoriser.n_features)}
             postings = max(1, min(form.breadth // _PER_POSTING, self._token_index.postings))
             candidates = replace(self._token_index, shortlist=form.breadth, postings=postings)
         scorers = [_rows(scorer, labels, form.precision) for scorer in _classifiers(servable)]
@@ -266,7 +266,7 @@ def _breadths(servable: AnyServable) -> list[int]:
     """What a model can be searched with; a model that cannot be exported is refused."""
     members = _members(servable)
     for scorer in (scorer for member in members for scorer in member.scorers):
-        if isinstance(scorer, RowClassifier):
+        if isinstance(scorer, PackedClassifier):
             raise ConfigError("the model is exported already", todo="Name the folder that `xc train -o` wrote.")
         if not isinstance(scorer, Classifier):
             got, allowed = type(scorer).__name__, "a dense row for each label"
@@ -308,9 +308,9 @@ def _classifiers(servable: Servable) -> list[Classifier]:
     return [scorer for scorer in servable.scorers if isinstance(scorer, Classifier)]
 
 
-def _rows(scorer: Classifier, labels: np.ndarray, precision: str) -> RowClassifier:
+def _rows(scorer: Classifier, labels: np.ndarray, precision: str) -> PackedClassifier:
     order = labels if len(labels) else slice(None)
-    return RowClassifier(scorer.vector, Rows.of(scorer.weight[order], scorer.bias[order], precision), labels)
+    return PackedClassifier(scorer.vector, PackedRows.of(scorer.weight[order], scorer.bias[order], precision), labels)
 
 
 def _values(found: TopK, split: Split, weights: np.ndarray) -> dict[str, float]:

@@ -16,11 +16,10 @@ import scipy.sparse as sp
 
 from xclearn.config import Count
 from xclearn.errors import ModelError
-from xclearn.inference import forms
 from xclearn.inference.arrays import unit
 from xclearn.inference.components import Candidates, Encoder, Scorer, below, component
-from xclearn.inference.declared import Chain, Part, Scope, Size, Tensor, Vector, blocks, ids, offsets, shares
-from xclearn.inference.forms import Core, native_form_of
+from xclearn.inference.declared import Chain, Part, Scope, SizeOf, Tensor, Vector, blocks, ids, offsets, shares
+from xclearn.inference.forms import Core, NativeRows, native_form_of
 from xclearn.inference.shortlists import best_paths
 from xclearn.text.vectorisers import SPARSE_ROWS
 
@@ -33,7 +32,7 @@ _BYTES = {"float32": 4, "uint8": 2, "int8": 1}  # of a value, by the type it is 
 @final
 @component("rows.v1")
 @dataclass(frozen=True)
-class Rows(Part):
+class PackedRows(Part):
     """w · v + b of many rows; a row is padded with zeros to a multiple of 32 values."""
 
     # (n, W) float32; (n, 2 W) uint8, the bytes of bfloat16; (n, W) int8 in steps of `scale`
@@ -42,7 +41,7 @@ class Rows(Part):
     bias: Annotated[np.ndarray, Tensor("rows", ("float32",))]
 
     @classmethod
-    def of(cls, weight: np.ndarray, bias: np.ndarray, precision: str) -> Rows:
+    def of(cls, weight: np.ndarray, bias: np.ndarray, precision: str) -> PackedRows:
         """Rounded to the nearest value of a precision; int8 gives each row its own step."""
         n, dim = weight.shape
         padded = np.zeros((n, -(-dim // _LANES) * _LANES), dtype=np.float32)
@@ -61,13 +60,13 @@ class Rows(Part):
         return _BYTES[self.values.dtype.name]
 
     @property
-    def native(self) -> forms.Rows:
+    def native(self) -> NativeRows:
         """As the native core takes them."""
         return self.values.view(np.uint8), self.value_bytes, self.scale, self.bias
 
-    def take(self, order: np.ndarray) -> Rows:
+    def take(self, order: np.ndarray) -> PackedRows:
         """These rows, in this order."""
-        return Rows(self.values[order], self.scale[order], self.bias[order])
+        return PackedRows(self.values[order], self.scale[order], self.bias[order])
 
     def weight(self, rows: np.ndarray | slice, dim: int) -> np.ndarray:
         """The weights (m, dim) float32 of these rows."""
@@ -106,7 +105,7 @@ class Rows(Part):
 class Level(Part):
     """The nodes of one level of the tree, and where the children of each stand in the next."""
 
-    rows: Annotated[Rows, shares("dim", rows="nodes")]
+    rows: Annotated[PackedRows, shares("dim", rows="nodes")]
     offsets: Annotated[np.ndarray, offsets("nodes", to="children")]
     beam: Count  # nodes kept
 
@@ -141,7 +140,7 @@ class CentreIndex(Candidates):
     own_logits = True
     vector: Annotated[str, Vector()]  # the encoder whose vector is compared
     levels: Annotated[list[Level], Chain("nodes", "children", end="centres")]
-    centres: Annotated[Rows, shares("dim", rows="centres")]  # of length one, cluster after cluster
+    centres: Annotated[PackedRows, shares("dim", rows="centres")]  # of length one, cluster after cluster
     labels: Annotated[np.ndarray, ids("centres", below="labels")]  # of each centre
     size: Count  # labels found, at most
 
@@ -169,12 +168,12 @@ def _add_levels(index: ClusterIndex | CentreIndex, core: Core) -> None:
 @final
 @component("features.v1")
 @dataclass(frozen=True)
-class Features(Encoder):
+class TokenFeatures(Encoder):
     """The features themselves as the vector, for candidates that read tokens."""
 
     reads: ClassVar[tuple[str, ...]] = (SPARSE_ROWS,)
     gives: ClassVar[str] = SPARSE_ROWS
-    n_features: Annotated[int, Size("features")]
+    n_features: Annotated[int, SizeOf("features")]
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -184,8 +183,8 @@ class Features(Encoder):
         return features
 
 
-@native_form_of(Features)
-def _(_: Features, core: Any) -> bool:  # noqa: ARG001
+@native_form_of(TokenFeatures)
+def _(_: TokenFeatures, core: Any) -> bool:  # noqa: ARG001
     return False
 
 
@@ -233,11 +232,11 @@ def _(index: TokenIndex, core: Core) -> None:
 @final
 @component("row_classifier.v1")
 @dataclass(frozen=True)
-class RowClassifier(Scorer):
+class PackedClassifier(Scorer):
     """logit = w_l · v + b_l, with the rows in an order of their own and in 8, 16 or 32 bits."""
 
     vector: Annotated[str, Vector()]  # the encoder whose vector it reads
-    rows: Annotated[Rows, shares("dim", rows="labels")]
+    rows: Annotated[PackedRows, shares("dim", rows="labels")]
     labels: Annotated[np.ndarray, ids("named", below="labels", empty=True)]  # of each row; or empty: that is its number
 
     @property
@@ -260,8 +259,8 @@ class RowClassifier(Scorer):
             raise ModelError("row_classifier.v1 has other labels than rows", got=len(self.labels))
 
 
-@native_form_of(RowClassifier)
-def _(scorer: RowClassifier) -> tuple[forms.Rows, np.ndarray | None]:
+@native_form_of(PackedClassifier)
+def _(scorer: PackedClassifier) -> tuple[NativeRows, np.ndarray | None]:
     return scorer.rows.native, scorer.labels if len(scorer.labels) else None
 
 

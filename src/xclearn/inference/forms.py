@@ -17,7 +17,7 @@ from xclearn.inference.declared import Part
 if TYPE_CHECKING:
     from xclearn.inference.servable import Servable
 
-Rows = tuple[np.ndarray, int, np.ndarray, np.ndarray]  # values as bytes, bytes of a value, scale, bias
+NativeRows = tuple[np.ndarray, int, np.ndarray, np.ndarray]  # values as bytes, bytes of a value, scale, bias
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _native: dict[type[Part], Callable[..., Any]] = {}
@@ -71,7 +71,7 @@ def native_form(part: Part, *context: Any) -> Any:
     return _native[type(part)](part, *context)
 
 
-def exact_rows(weight: np.ndarray, bias: np.ndarray) -> Rows:
+def exact_rows(weight: np.ndarray, bias: np.ndarray) -> NativeRows:
     """Rows (n, D) in 32 bits as the core takes them."""
     exact, bias = as_kind(weight, np.float32), as_kind(bias, np.float32)
     return exact.view(np.uint8), 4, bias, bias  # the scale of exact rows is not read

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from xclearn.inference.arrays import unit
 from xclearn.inference.components import ClusterBeam
-from xclearn.inference.exported import CentreIndex, ClusterIndex, Level, Rows, TokenIndex
+from xclearn.inference.exported import CentreIndex, ClusterIndex, Level, PackedRows, TokenIndex
 from xclearn.inference.shortlists import CentroidSearch
 from xclearn.kernels import balanced_clusters_dense
 
@@ -116,7 +116,7 @@ def centre_tree(vectors: np.ndarray) -> CentreTree:
 def centre_index(search: CentroidSearch, tree: CentreTree, precision: str, beam: int) -> CentreIndex:
     """The candidate stage that looks at the centres of `beam` groups."""
     n, levels = len(tree.order), _written(tree.levels, precision, beam)
-    centres = Rows.of(search.centres[tree.order], np.zeros(n, np.float32), precision)
+    centres = PackedRows.of(search.centres[tree.order], np.zeros(n, np.float32), precision)
     return CentreIndex(search.vector, levels, centres, search.labels[tree.order], search.size)
 
 
@@ -148,6 +148,6 @@ def _written(levels: list[Nodes], precision: str, beam: int) -> list[Level]:
     """Levels that keep `beam` nodes of the last, and half as many of each above."""
     beams = [max(1, beam // 2)] * (len(levels) - 1) + [beam]
     return [
-        Level(Rows.of(level.weight, level.bias, precision), level.offsets, own)
+        Level(PackedRows.of(level.weight, level.bias, precision), level.offsets, own)
         for level, own in zip(levels, beams, strict=True)
     ]

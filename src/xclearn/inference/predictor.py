@@ -19,7 +19,7 @@ from xclearn.inference.evaluation import evaluate_and_note
 from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.native import strings_at
 from xclearn.inference.operating_points import OperatingPoints
-from xclearn.inference.runner import Form, runner
+from xclearn.inference.runner import Runner, runner
 from xclearn.metrics import Report
 
 _SHOWN = ("P@1", "P@5", "PSP@5", "R@10")  # metrics in a notebook
@@ -68,7 +68,7 @@ class Predictor:
         return self.model.about
 
     @cached_property
-    def _answers(self) -> Form:
+    def _answers(self) -> Runner:
         """On a CPU the native core where it knows every part of the model; else the servable, in NumPy."""
         return runner(self.model, self.device, self.n_threads)
 

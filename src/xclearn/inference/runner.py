@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from xclearn.inference.folder import Model
 
 OneForm: TypeAlias = DevicePredictor | Native | Servable | Ensemble
-Form: TypeAlias = OneForm | Blend
+Runner: TypeAlias = OneForm | Blend
 
-_made: WeakKeyDictionary[Model, dict[tuple[str, int | None], Form]] = WeakKeyDictionary()
+_made: WeakKeyDictionary[Model, dict[tuple[str, int | None], Runner]] = WeakKeyDictionary()
 
 
-def runner(model: Model, device: str = "cpu", n_threads: int | None = None) -> Form:
+def runner(model: Model, device: str = "cpu", n_threads: int | None = None) -> Runner:
     """What answers for a model on this device; `auto` is a GPU, if there is one that the model can run on."""
     forms = _made.setdefault(model, {})
     asked = (device, n_threads)
@@ -33,7 +33,7 @@ def runner(model: Model, device: str = "cpu", n_threads: int | None = None) -> F
     return forms[asked]
 
 
-def form_of(servable: AnyServable, device: str = "cpu", n_threads: int | None = None) -> Form:
+def form_of(servable: AnyServable, device: str = "cpu", n_threads: int | None = None) -> Runner:
     """As `runner` for a servable without a model; nothing is kept."""
     if isinstance(servable, Blend):
         return servable.answered_by([_of_member(member, device, n_threads) for member in servable.members])

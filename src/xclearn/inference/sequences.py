@@ -19,7 +19,7 @@ from xclearn.config import Count
 from xclearn.errors import ModelError
 from xclearn.extras import require
 from xclearn.inference.components import Encoder, component
-from xclearn.inference.declared import Part, Scope, Size, Tensor, shares
+from xclearn.inference.declared import Part, Scope, SizeOf, Tensor, shares
 from xclearn.text.vectorisers import SEQUENCES
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Transformer(Encoder):
     on_device = True
     config: str  # JSON, as the transformers library writes it
     weights: Annotated[Mapping[str, np.ndarray], Tensor("...", _KINDS, empty=True)]
-    n_features: Annotated[int, Size("features")]  # tokens of its vectoriser
+    n_features: Annotated[int, SizeOf("features")]  # tokens of its vectoriser
     pooling: Literal["mean", "first"]
 
     @property

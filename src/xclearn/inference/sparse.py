@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from xclearn.config import Count, Weight
 from xclearn.errors import ModelError
 from xclearn.inference.components import Encoder, Fusion, Scorer, component, ranges
-from xclearn.inference.declared import Chain, Part, Scope, Size, Tensor, Vector, ids, offsets, shares
+from xclearn.inference.declared import Chain, Part, Scope, SizeOf, Tensor, Vector, ids, offsets, shares
 from xclearn.inference.forms import native_form_of
 from xclearn.kernels import topk_csr
 from xclearn.text.vectorisers import DENSE_ROWS, SPARSE_ROWS
@@ -34,7 +34,7 @@ class SparseFeatures(Encoder):
     """The features themselves, as sparse rows; scaled to Euclidean length one if `unit`."""
 
     gives: ClassVar[str] = SPARSE_ROWS
-    n_features: Annotated[int, Size("features")]
+    n_features: Annotated[int, SizeOf("features")]
     unit: bool
 
     @property

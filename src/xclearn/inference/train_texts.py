@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from xclearn.inference.blend import AnyServable, Blend
 from xclearn.inference.components import component
-from xclearn.inference.declared import Part, Size, ids, offsets
+from xclearn.inference.declared import Part, SizeOf, ids, offsets
 from xclearn.inference.servable import Ensemble
 from xclearn.inference.sparse import unit_rows
 from xclearn.inference.tensors import StringTable
@@ -36,7 +36,7 @@ class Near(NamedTuple):
 class TrainTexts(Part):
     """Texts, and which of them have a label."""
 
-    texts: Annotated[StringTable, Size("texts")]
+    texts: Annotated[StringTable, SizeOf("texts")]
     offsets: Annotated[np.ndarray, offsets("labels", to="entries")]
     rows: Annotated[np.ndarray, ids("entries", below="texts", empty=True)]  # the texts of the labels
 

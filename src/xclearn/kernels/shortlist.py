@@ -19,7 +19,7 @@ if kernels.BACKEND == "native":
 
 
 @final
-class Pairs(NamedTuple):
+class RowPairs(NamedTuple):
     """Which documents meet which rows."""
 
     owner: np.ndarray  # (m,) int64 documents
@@ -47,7 +47,7 @@ class PairLoss(NamedTuple):
 def train_pairs(
     x: np.ndarray,
     table: np.ndarray,
-    pairs: Pairs,
+    pairs: RowPairs,
     targets: np.ndarray,
     rule: RowRule,
     loss: PairLoss,
@@ -69,7 +69,7 @@ def train_pairs(
     )
 
 
-def pair_scores(x: np.ndarray, weight: np.ndarray, pairs: Pairs, n_threads: int | None = None) -> np.ndarray:
+def pair_scores(x: np.ndarray, weight: np.ndarray, pairs: RowPairs, n_threads: int | None = None) -> np.ndarray:
     """x[owner] · weight[row] of each pair (m,)."""
     _check(x, weight, pairs)
     threads = kernels._threads(n_threads)
@@ -79,7 +79,7 @@ def pair_scores(x: np.ndarray, weight: np.ndarray, pairs: Pairs, n_threads: int 
 
 
 def pair_products(
-    x: np.ndarray, weight: np.ndarray, pairs: Pairs, outer: np.ndarray, n_threads: int | None = None
+    x: np.ndarray, weight: np.ndarray, pairs: RowPairs, outer: np.ndarray, n_threads: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The gradients of `pair_scores` in `x` (n, W) and `weight` (R, W), where `outer` (m,) is that of the scores."""
     _check(x, weight, pairs)
@@ -92,7 +92,7 @@ def pair_products(
 def train_pairs_numpy(
     x: np.ndarray,
     table: np.ndarray,
-    pairs: Pairs,
+    pairs: RowPairs,
     targets: np.ndarray,
     rule: RowRule,
     loss: PairLoss,
@@ -113,13 +113,13 @@ def train_pairs_numpy(
     return float(losses.sum(dtype=np.float64) * loss.scale), gradient
 
 
-def pair_scores_numpy(x: np.ndarray, weight: np.ndarray, pairs: Pairs) -> np.ndarray:
+def pair_scores_numpy(x: np.ndarray, weight: np.ndarray, pairs: RowPairs) -> np.ndarray:
     """The oracle of `pair_scores`."""
     return np.einsum("ij,ij->i", x[pairs.owner], weight[pairs.row])
 
 
 def pair_products_numpy(
-    x: np.ndarray, weight: np.ndarray, pairs: Pairs, outer: np.ndarray
+    x: np.ndarray, weight: np.ndarray, pairs: RowPairs, outer: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The oracle of `pair_products`."""
     x_gradient, weight_gradient = np.zeros_like(x), np.zeros_like(weight)
@@ -142,7 +142,7 @@ def _move(table: np.ndarray, rows: np.ndarray, gradient: np.ndarray, rule: RowRu
     table[rows] -= np.float32(rule.rate) * upper / lower
 
 
-def _check(x: np.ndarray, table: np.ndarray, pairs: Pairs) -> None:
+def _check(x: np.ndarray, table: np.ndarray, pairs: RowPairs) -> None:
     """Refuse pairs that point outside: the native core trusts them."""
     owner, row = pairs
     if x.ndim != 2 or table.ndim != 2 or x.shape[1] != table.shape[1] or owner.shape != row.shape:

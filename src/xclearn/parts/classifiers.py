@@ -178,7 +178,7 @@ class RowClassifier(nn.Module):
         loss, gradient = train_pairs(
             self._augment(x).detach().numpy(),
             self.table.numpy(),
-            shortlist.Pairs(pairs.owner.numpy(), (pairs.labels - self.rows.start).numpy()),
+            shortlist.RowPairs(pairs.owner.numpy(), (pairs.labels - self.rows.start).numpy()),
             pairs.targets.numpy(),
             self.update.rule(),
             PairLoss(self.loss == "squared_hinge", scale),

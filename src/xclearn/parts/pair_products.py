@@ -116,6 +116,6 @@ class _NativeScores(torch.autograd.Function):
         return *(torch.from_numpy(each) for each in found), None, None
 
 
-def _arrays(*tensors: torch.Tensor) -> tuple[np.ndarray, np.ndarray, shortlist.Pairs]:
+def _arrays(*tensors: torch.Tensor) -> tuple[np.ndarray, np.ndarray, shortlist.RowPairs]:
     x, weight, owner, column = (tensor.detach().contiguous().numpy() for tensor in tensors)
-    return x, weight, shortlist.Pairs(owner, column)
+    return x, weight, shortlist.RowPairs(owner, column)

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from xclearn._version import __version__
 from xclearn.errors import ConfigError, DataError, XclearnError
 from xclearn.serving.connections import Crowd
-from xclearn.serving.gate import PAGE, Guard, Record, ShortCut, fail, json_response, refuse, shed
+from xclearn.serving.gate import PAGE, Guard, Recorder, ShortCut, fail, json_response, refuse, shed
 from xclearn.serving.live import Live
 from xclearn.serving.metrics import Metrics
 from xclearn.serving.schemas import (
@@ -73,7 +73,7 @@ def create_app(live: Live, metrics: Metrics, settings: Settings, crowd: Crowd) -
     _add_probes(app, live, metrics)
     _add_page(app)
     guard = Guard(ShortCut(app, "POST", "/predict", predict, metrics), settings, metrics, crowd)
-    return Record(_for_pages_of_others(guard, settings), metrics, crowd)
+    return Recorder(_for_pages_of_others(guard, settings), metrics, crowd)
 
 
 def _for_pages_of_others(guard: Guard, settings: Settings) -> ASGIApp:

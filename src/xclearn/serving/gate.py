@@ -55,7 +55,7 @@ def shed(reason: str, error: Busy, metrics: Metrics) -> Response:
 
 
 @final
-class Record:
+class Recorder:
     """Counts and logs every request, and writes what every answer says."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, crowd: Crowd) -> None:
