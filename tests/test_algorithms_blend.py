@@ -10,9 +10,12 @@ from xclearn import algorithms
 from xclearn.algorithms.blend import Blend
 from xclearn.algorithms.blend.choice import usual_cut, usual_members
 from xclearn.algorithms.blend.sources import heavy_rows
-from xclearn.algorithms.blend.stacking import HeldOut, dispensed, is_ahead, judged, learn, only, single, together
 from xclearn.errors import ConfigError
 from xclearn.inference.blend import COLUMNS
+from xclearn.inference.operating_points import BANDS, band_of
+from xclearn.parts.held_out import HeldOut, judged, together
+from xclearn.parts.probabilities import expected_error
+from xclearn.parts.stacking import dispensed, is_ahead, learn, only, single
 from xclearn.text import Words
 from xclearn.training.prepare import Size
 
@@ -74,18 +77,17 @@ def test_without_a_list_what_it_alone_named_goes_too():
 def test_gains_by_hand():
     """Right labels at places 1 and 3 of two: P@1 1, nDCG@5 (1 + 1/2) / (1 + 1/log2 3), R@10 1."""
     rows, labels = np.zeros(3, dtype=np.int64), np.arange(3)
-    data = HeldOut(
-        rows, labels, np.zeros((3, 6), np.float32), np.array([True, False, True]), np.array([2]), rows[:1], 0
-    )
+    data = HeldOut(rows, labels, np.ones((3, 6), np.float32), np.array([True, False, True]), np.array([2]), rows[:1], 0)
     expected = (1 + 1.5 / (1 + 1 / np.log2(3)) + 1) / 3
     assert data.gains(np.array([3.0, 2.0, 1.0])).tolist() == [pytest.approx(expected)]
 
 
 def test_the_expected_error_by_hand():
-    rows, labels = np.repeat(np.arange(4), 1), np.zeros(4, dtype=np.int64)
+    """Four answers of 0.75 of which one is right, and four of 0.1 in another bin of which none is."""
     right = np.array([True, False, False, False])
-    data = HeldOut(rows, labels, np.zeros((4, 6), np.float32), right, np.ones(4, np.int64), rows, 0)
-    assert data.expected_error(np.zeros(4), np.full(4, 0.75)) == pytest.approx(0.5)
+    assert expected_error(np.full(4, 0.75), right) == pytest.approx(0.5)
+    both = np.concatenate([np.full(4, 0.75), np.full(4, 0.1)])
+    assert expected_error(both, np.concatenate([right, 4 * [False]])) == pytest.approx((0.5 + 0.1) / 2)
 
 
 def test_folds_stand_one_after_the_other():
@@ -120,9 +122,71 @@ def test_labels_that_only_held_out_documents_have_teach_nothing(fitted):
     unseen = dataclasses.replace(sources, counts=np.where(np.arange(sources.n_labels) < 5, 0, sources.counts))
     unseen = dataclasses.replace(unseen, counts=unseen.counts.astype(np.float32))
     found = judged(unseen, planted().test)
-    assert found.labels.min() >= 5
+    assert (found.seen == (found.labels >= 5)).all()
+    assert found.labels[found.kept].min() >= 5
     relevance = planted().test.relevance[:, 5:]
-    assert found.n_right.tolist() == [n for n in np.diff(relevance.tocsr().indptr).tolist() if n]
+    assert found.n_right.tolist() == np.diff(relevance.tocsr().indptr).tolist()
+    otherwise = dataclasses.replace(found, right=np.where(found.seen, found.right, ~found.right))
+    once, again = learn(found, "linear"), learn(otherwise, "linear")
+    assert (once.stacker.weights == again.stacker.weights).all()
+    assert (once.gains == again.gains).all()
+
+
+def planted_chances(n: int = 4_000, seed: int = 0) -> tuple[HeldOut, np.ndarray]:
+    """Pairs and the chance with which each is right: of labels with 0, 1, 3 and 30 documents; no member is calibrated.
+
+    A quarter of the documents has no label that train knows, and nothing named for it is right.
+    """
+    rng = np.random.default_rng(seed)
+    rows, labels = np.divmod(np.arange(n * EACH), EACH)
+    documents = np.array([0, 1, 3, 30])[labels % 4]
+    said = rng.normal(-1.0, 2.0, size=len(rows))  # the logit that the member says
+    chances = 1 / (1 + np.exp(-(0.5 * said - 0.3 + 0.4 * np.log2(1 + documents) / 2)))
+    chances[documents == 0] *= 0.3
+    chances[rows % 4 == 0] = 0.0
+    right = rng.random(len(rows)) < chances
+    code = np.round(2 * np.log2(1 + documents))
+    values = np.column_stack([said, said - 1, np.full(len(rows), 0.5), 1 + 0 * said, code, 1 + 0 * said])
+    known = np.bincount(rows, weights=right & (documents > 0), minlength=n).astype(np.int64)
+    held = HeldOut(rows, labels, values.astype(np.float32), right, known, np.arange(n), seed)
+    return held, np.where(rows % 4 == 0, 0.0, chances)
+
+
+def test_probabilities_are_the_planted_chances():
+    """What is said of other documents is right so often, of labels of any frequency and of those without documents."""
+    learnt, (other, chances) = learn(planted_chances()[0], "both"), planted_chances(seed=1)
+    logits = learnt.stacker(other.values)
+    assert learnt.unseen is not None
+    said = np.where(other.seen, learnt.calibration(logits), learnt.unseen(logits))
+    mean = np.array([chances[said > at].mean() - said[said > at].mean() for at in (0.0, 0.1, 0.3, 0.5)])
+    print(mean.round(4))
+    assert np.abs(mean).max() < 0.02
+    for band in (0, 1, 2, 4):
+        own = band_of(other.documents) == band
+        print(band, said[own].mean().round(4), chances[own].mean().round(4))
+        assert said[own].mean() == pytest.approx(chances[own].mean(), abs=0.015)
+    assert expected_error(said, other.right) < 0.01
+
+
+def test_the_card_tells_reliability_by_frequency():
+    told = learn(planted_chances()[0], "linear").judged.reliability
+    assert list(told) == ["no document", "1 document", "2 to 5 documents", "26 documents and more"]
+    for words in told.values():
+        said, right = (float(part.split()[0]) for part in words.split(": ")[1].split(", "))
+        assert said == pytest.approx(right, abs=0.03)
+
+
+def test_points_of_each_band_are_what_brute_force_counts():
+    learnt = learn(planted_chances()[0], "linear").judged
+    bands = learnt.points_by_band()
+    assert set(bands) == {"0", "1", "2", "26"}
+    held = learnt.held
+    for least, points in bands.items():
+        own = band_of(held.documents) == BANDS.index(int(least))
+        place = len(points.thresholds) // 2
+        given = own & (learnt.probabilities >= points.thresholds[place])
+        assert points.precision[place] == pytest.approx(held.right[given].mean())
+        assert points.coverage[place] == pytest.approx(len(np.unique(held.rows[given])) / len(held.n_right))
 
 
 def test_the_dev_split_is_what_is_learnt_from():

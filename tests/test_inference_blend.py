@@ -12,8 +12,10 @@ from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, DataError, ModelError
 from xclearn.inference import Model, Predictor, load_model, save_model
 from xclearn.inference.blend import Blend, Memory, Sources, SparseRows, best_pairs, blocks_of, logits_of
+from xclearn.inference.operating_points import OperatingPoints
 from xclearn.inference.sparse import unit_rows
 from xclearn.inference.stackers import Isotonic, LinearStacker
+from xclearn.inference.thresholds import Threshold
 
 TEXTS = ["red", "green green", "red red blue", ""]
 LABEL_TEXTS = ["blue", "green", "red", "blue green"]
@@ -142,3 +144,101 @@ def test_what_does_not_fit_is_refused():
 
 def test_no_documents_get_no_answers():
     assert blend().predict([], 3, NO_PAIRS).ids.shape == (0, 3)
+
+
+def lifted(tail: float = 0.0) -> Blend:
+    weights = np.array([1.0, 1.5, 3.0, 10.0, 40.0, 2.0, 5.0], dtype=np.float32)[: sources().n_labels]
+    return dataclasses.replace(blend(), inverse_propensity=weights, tail=tail)
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.3, 1.0])
+def test_the_order_is_that_of_probability_by_propensity_and_scores_stay(tail):
+    whole = lifted()
+    assert whole.inverse_propensity is not None
+    plain = whole.predict(TEXTS, whole.n_labels)
+    found = whole.predict(TEXTS, whole.n_labels, tail=tail)
+    for row in range(len(TEXTS)):
+        score = {int(label): float(p) for label, p in zip(plain.ids[row], plain.scores[row], strict=True) if label >= 0}
+        worth = {label: p * float(whole.inverse_propensity[label]) ** tail for label, p in score.items()}
+        listed = [int(label) for label in found.ids[row] if label >= 0]
+        assert sorted(listed) == sorted(score)
+        assert [worth[label] for label in listed] == pytest.approx(sorted(worth.values(), reverse=True))
+        assert found.scores[row][: len(listed)].tolist() == [score[label] for label in listed]
+    own = lifted(tail).predict(TEXTS, 3)  # as the model's own
+    assert (own.ids == found.ids[:, :3]).all()
+
+
+def test_each_document_may_have_a_tail_of_its_own():
+    whole, documents = lifted(), TEXTS * 80  # more than one block
+    tails = np.arange(len(documents)) % 3 / 2
+    found = whole.predict(documents, 4, tail=tails)
+    for tail in (0.0, 0.5, 1.0):
+        assert (found.ids[tails == tail] == whole.predict(documents, 4, tail=tail).ids[tails == tail]).all()
+
+
+def test_a_tail_that_cannot_be_is_refused():
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ConfigError, match="tail: out of range"):
+            lifted().predict(TEXTS, 1, tail=wrong)
+        with pytest.raises(ModelError, match="tail exponent"):
+            lifted(wrong).check()
+    with pytest.raises(ConfigError, match="knows no propensities"):
+        blend().predict(TEXTS, 1, tail=0.5)
+    assert (blend().predict(TEXTS, 1, tail=0.0).ids == blend().predict(TEXTS, 1).ids).all()
+    with pytest.raises(ModelError, match="inverse propensities"):
+        dataclasses.replace(lifted(), inverse_propensity=np.ones(2, np.float32)).check()
+    with pytest.raises(ModelError, match="band"):
+        dataclasses.replace(lifted(), bands={"3": points()}).check()
+
+
+def points() -> OperatingPoints:
+    """From 0.2 on half of the labels are right, from 0.6 on nine in ten."""
+    steps = [np.array(values) for values in ([0.2, 0.6], [0.5, 0.9], [0.8, 0.4], [1.0, 0.7])]
+    return OperatingPoints(*steps)
+
+
+def test_labels_without_a_document_have_probabilities_of_their_own():
+    whole, line = blend(), Isotonic(np.array([-20.0, 20.0]), np.array([0.0, 0.1]))
+    other = dataclasses.replace(whole, unseen=line)
+    counts = whole.sources.counts
+    logits, labels = np.linspace(-3, 3, len(counts)), np.arange(len(counts))
+    found = other.probabilities(logits, labels)
+    assert (found == np.where(counts > 0, whole.calibration(logits), line(logits))).all()
+    assert (counts == 0).any()
+    best = other.predict(TEXTS, whole.n_labels)
+    assert (np.diff(np.where(best.ids < 0, -1, best.scores), axis=1) <= 0).all()  # best first by what is said
+
+
+def test_thresholds_tails_and_bands_survive_a_folder(tmp_path):
+    line = Isotonic(np.array([-20.0, 20.0]), np.array([0.0, 0.1]))
+    whole = dataclasses.replace(lifted(0.25), unseen=line, points=points(), bands={"0": points(), "6": points()})
+    save_model(Model(whole, LabelSet(list(model().labels.names)), {}), tmp_path / "model")
+    predictor = Predictor.load(tmp_path / "model")
+    assert predictor.tail == 0.25
+    for tail in (None, 0.0, 1.0):
+        before, after = whole.predict(TEXTS, 3, tail=tail), predictor.predict(TEXTS, 3, tail=tail)
+        assert (after.ids == before.ids).all()
+    assert Threshold(target_precision=0.9).least(predictor.model.servable) == 0.6
+    of_label = np.asarray(Threshold(0.7, target_precision=0.9, by_frequency=True).least(predictor.model.servable))
+    assert of_label.tolist() == [0.7 if count in (0, 6) else 2.0 for count in whole.sources.counts.tolist()]
+
+
+def test_a_threshold_is_what_is_left_of_all_answers():
+    whole = Predictor(Model(dataclasses.replace(lifted(), points=points()), model().labels, {}))
+    every = whole.suggest(TEXTS, 5)
+    for threshold, least in ((Threshold(0.4), 0.4), (Threshold(best_f1=True), 0.2), (Threshold(0.1, 0.9), 0.6)):
+        left = [[one for one in row if one.score >= least] for row in every]
+        assert whole.suggest(TEXTS, 5, threshold=threshold) == left
+    with pytest.raises(ConfigError, match="Ask for one of them"):
+        Threshold(target_precision=0.5, best_f1=True)
+    with pytest.raises(ConfigError, match="target precision too"):
+        Threshold(by_frequency=True)
+    with pytest.raises(ConfigError, match="no thresholds by frequency"):
+        Threshold(target_precision=0.5, by_frequency=True).least(whole.model.servable)
+    plain = Predictor(model())
+    for asked in (Threshold(best_f1=True), Threshold(target_precision=0.5)):
+        with pytest.raises(ConfigError, match="knows no thresholds"):
+            plain.suggest(TEXTS, threshold=asked)
+    with pytest.raises(ConfigError, match="calibrate = true"):
+        plain.predict(TEXTS, tail=0.5)
+    assert plain.tail is None

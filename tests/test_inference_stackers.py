@@ -7,10 +7,11 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
-from xclearn.algorithms.blend.stacking import _calibration, _linear, _trees
 from xclearn.errors import ModelError
 from xclearn.inference.declared import Scope, check
 from xclearn.inference.stackers import Isotonic, LinearStacker, MeanStacker, TreeStacker
+from xclearn.parts.probabilities import calibrated
+from xclearn.parts.stacking import _linear, _trees
 
 
 def evidence(n: int = 3_000, missing: float = 0.2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -69,9 +70,9 @@ def test_calibrated_probabilities_are_the_shares_of_what_is_right():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=40_000)
     truth = 1 / (1 + np.exp(-(2 * logits - 1)))
-    line = _calibration(logits, rng.random(len(logits)) < truth)
+    line = calibrated(logits, rng.random(len(logits)) < truth)
     assert np.abs(line(logits) - truth).mean() < 0.02
-    few = _calibration(logits[:600], rng.random(600) < truth[:600])
+    few = calibrated(logits[:600], rng.random(600) < truth[:600])
     assert np.abs(few(logits) - truth).mean() < 0.08
     for points in (line, few):
         check(points, Scope())
@@ -79,7 +80,7 @@ def test_calibrated_probabilities_are_the_shares_of_what_is_right():
 
 def test_what_nothing_can_be_learnt_from():
     values = np.zeros((3, 2), dtype=np.float32)
-    assert _calibration(np.zeros(3), np.zeros(3, dtype=bool))(np.ones(2)).tolist() == [0, 0]
+    assert calibrated(np.zeros(3), np.zeros(3, dtype=bool))(np.ones(2)).tolist() == [0, 0]
     assert (_linear(values, np.zeros(3, dtype=bool), np.ones(3))(values) < 0).all()
 
 

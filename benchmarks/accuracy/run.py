@@ -151,7 +151,7 @@ def asked_for(arguments: argparse.Namespace, table: str, row: str) -> bool:
 
 def settings_for(name: str, arguments: argparse.Namespace) -> list[str]:
     """What `--set` says of an algorithm: the settings that it has; `name:setting=value` is of that algorithm only."""
-    known = {field.name for field in dataclasses.fields(algorithms.find(name))}  # type: ignore[arg-type]
+    known = {field.name for field in dataclasses.fields(algorithms.find(name))}
     said = [each.removeprefix(f"{name}:") for each in arguments.set]
     return [each for each in said if re.split(r"[.=]", each)[0] in known]
 

@@ -29,7 +29,7 @@ def quick(algorithm: str, epochs: int) -> tuple[str, ...]:
     """Settings that train every stage for so many epochs."""
     from xclearn import algorithms
 
-    fields = dataclasses.fields(algorithms.find(algorithm))  # type: ignore[arg-type]
+    fields = dataclasses.fields(algorithms.find(algorithm))
     return tuple(f"{field.name}={epochs}" for field in fields if field.name.endswith("epochs"))
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from xclearn.algorithms.one_vs_all import OneVsAll
     from xclearn.data import Dataset, Reading, load_dataset
     from xclearn.inference import evaluate, load
+    from xclearn.inference.thresholds import Threshold
 
 __all__ = [
     "Blend",
@@ -20,6 +21,7 @@ __all__ = [
     "Decaf",
     "OneVsAll",
     "Reading",
+    "Threshold",
     "__version__",
     "algorithms",
     "evaluate",
@@ -30,6 +32,7 @@ __all__ = [
 _HOMES = {
     "Dataset": "xclearn.data",
     "Reading": "xclearn.data",
+    "Threshold": "xclearn.inference.thresholds",
     "load_dataset": "xclearn.data",
     "evaluate": "xclearn.inference",
     "load": "xclearn.inference",

@@ -147,16 +147,26 @@ def predict(
         float | None,
         typer.Option("--target-precision", help="Only labels scored high enough for this precision, 0 to 1."),
     ] = None,
+    best_f1: Annotated[
+        bool, typer.Option("--best-f1", help="Only labels scored so high that precision and recall are best together.")
+    ] = False,
+    by_frequency: Annotated[
+        bool, typer.Option("--by-frequency", help="The precision is to hold for rare and for frequent labels alike.")
+    ] = False,
+    tail: Annotated[
+        float | None, typer.Option(help="Lift labels of few documents, 0 to 1; scores stay probabilities.")
+    ] = None,
     text_column: TextColumn = None,
     delimiter: Delimiter = None,
 ) -> None:
     """Predict labels of texts; the other columns of a table are kept."""
     from xclearn.cli.answers import Output
-    from xclearn.cli.predicting import Threshold, predict_file
+    from xclearn.cli.predicting import Asked, predict_file
     from xclearn.data import Reading
+    from xclearn.inference.thresholds import Threshold
 
-    output, threshold = Output(out, format, overwrite), Threshold(min_score, target_precision)
-    predict_file(model, file, k, output, device, threshold, Reading(text_column, delimiter=delimiter))
+    output, threshold = Output(out, format, overwrite), Threshold(min_score, target_precision, best_f1, by_frequency)
+    predict_file(model, file, Asked(k, threshold, tail), output, device, Reading(text_column, delimiter=delimiter))
 
 
 @app.command()

@@ -15,45 +15,47 @@ from xclearn.data.columns import Reading
 from xclearn.data.inputs import Input, read_inputs
 from xclearn.data.tables import parquet_schema
 from xclearn.errors import ConfigError
-from xclearn.inference.predictor import Predictor
+from xclearn.inference.predictor import Predictor, suggestions
+from xclearn.inference.thresholds import Threshold
 
 _AT_ONCE = 1024
 
 
-class Threshold(NamedTuple):
-    """Which scores are too low to be given."""
+class Asked(NamedTuple):
+    """What is asked of every text."""
 
-    min_score: float = 0.0
-    target_precision: float | None = None
+    k: int
+    threshold: Threshold
+    tail: float | None = None
 
-    def of(self, predictor: Predictor) -> float:
-        """The least score; the precision is what it came to on held-out documents."""
-        if not 0 <= self.min_score <= 1:
-            raise ConfigError("a score is out of range", where="--min-score", got=self.min_score, allowed="0 to 1")
-        if self.target_precision is None:
-            return self.min_score
-        point = predictor.points.for_precision(self.target_precision)
-        say(f"scores from {point.threshold:g}: precision {point.precision:.3f}, {point.coverage:.1%} of held-out texts")
-        return max(self.min_score, point.threshold)
+    def check(self) -> None:
+        """Refuse what makes no sense for any model."""
+        if self.k < 1:
+            raise ConfigError("k must be at least 1", where="-k", got=self.k)
+        least = self.threshold.min_score
+        if not 0 <= least <= 1:
+            raise ConfigError("a score is out of range", where="--min-score", got=least, allowed="0 to 1")
 
 
-def predict_file(
-    model: Path, file: str, k: int, output: Output, device: str, threshold: Threshold, reading: Reading
-) -> None:
-    """Read texts from a file or stdin and write the k best labels of each."""
-    if k < 1:
-        raise ConfigError("k must be at least 1", where="-k", got=k)
+def predict_file(model: Path, file: str, asked: Asked, output: Output, device: str, reading: Reading) -> None:
+    """Read texts from a file or stdin and write the best labels of each."""
+    asked.check()
     output.chosen_format()  # what is wrong with it is said before the model is loaded
     predictor = Predictor.load(model, device=device)
-    least = threshold.of(predictor)
+    if asked.tail is not None:
+        predictor.require_tail(asked.tail)
+    for words in asked.threshold.told(predictor.model.servable):
+        say(words)
+    least = asked.threshold.least(predictor.model.servable)
     typed = file == "-" and sys.stdin.isatty()
     if typed:
         say("Type a text and press Enter; Ctrl-D ends.")
     inputs = read_inputs(sys.stdin.buffer if file == "-" else file, reading)
     with_texts = isinstance(predictor.labels.texts, Sequence)
-    with writer(output, k, with_texts, _schema(file)) as write, _counter(output, typed) as count:
+    with writer(output, asked.k, with_texts, _schema(file)) as write, _counter(output, typed) as count:
         for block in _blocks(inputs, 1 if typed else _AT_ONCE):
-            found = predictor.suggest([given.text for given in block], k, min_score=least)
+            best = predictor.predict([given.text for given in block], asked.k, tail=asked.tail)
+            found = suggestions(predictor.labels, best, least)
             write(list(zip(block, found, strict=True)))
             count(len(block))
 

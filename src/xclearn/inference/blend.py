@@ -8,20 +8,20 @@ same code makes the evidence that a stacker is learnt on. Knows nothing about ho
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias, final
 
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import Range
+from xclearn.config import Range, Share
 from xclearn.data.dataset import NO_PAIRS, Documents, n_documents, take_documents
 from xclearn.data.topk import TopK
-from xclearn.errors import ModelError
+from xclearn.errors import ConfigError, ModelError
 from xclearn.inference.components import component
 from xclearn.inference.declared import Inner, Part, Scope, SizeOf, Tensor, check, check_types, ids, offsets
-from xclearn.inference.operating_points import OperatingPoints
+from xclearn.inference.operating_points import BANDS, OperatingPoints
 from xclearn.inference.servable import Ensemble, Servable, check_k
 from xclearn.inference.sparse import unit_rows
 from xclearn.inference.stackers import Isotonic, LinearStacker, MeanStacker, TreeStacker
@@ -34,6 +34,7 @@ _OF_A_LIST = ("score", "gap", "rank")  # what a source says about a label: its s
 COLUMNS = len(_OF_A_LIST)  # of each list in the evidence
 _BY_LABEL = {"rows": "labels", "columns": "features"}
 _SMALLEST = 1e-7  # scores are cut to within this of 0 and 1 before their logit
+_LEAST = 1e-12  # a probability below this counts as this much where labels are ordered
 
 
 AnyStacker: TypeAlias = LinearStacker | TreeStacker | MeanStacker
@@ -224,6 +225,10 @@ class Blend(Part):
     stacker: AnyStacker
     calibration: Isotonic
     points: OperatingPoints | None = None  # thresholds, where there were documents to learn them on
+    unseen: Isotonic | None = None  # instead of `calibration`, of labels without a training document
+    bands: Mapping[str, OperatingPoints] = field(default_factory=dict)  # by the fewest documents of a band's labels
+    inverse_propensity: Annotated[np.ndarray | None, Tensor("labels", ("float32",), least=0)] = None
+    tail: Share = 0.0  # labels are ordered by probability · inverse propensity to this power
 
     @property
     def n_labels(self) -> int:
@@ -251,26 +256,70 @@ class Blend(Part):
         check_types(self)
         self.sources.check(values=values)
         check(self.stacker, Scope({"values": len(self.sources.value_names)}, {}, values))
-        check(self.calibration, Scope({}, {}, values))
-        if self.points is not None:
-            check(self.points, Scope({}, {}, values))
+        for part in (self.calibration, self.unseen, self.points, *self.bands.values()):
+            if part is not None:
+                check(part, Scope({}, {}, values))
+        if not set(self.bands) <= set(map(str, BANDS)):
+            raise ModelError(
+                "a band of labels is unknown", got=", ".join(self.bands), allowed=", ".join(map(str, BANDS))
+            )
+        if not 0 <= self.tail <= 1:
+            raise ModelError("the tail exponent is out of range", got=self.tail, allowed="0 to 1")
+        weights = self.inverse_propensity
+        if weights is not None and (
+            weights.shape != (self.n_labels,) or not (np.isfinite(weights) & (weights >= 1)).all()
+        ):
+            raise ModelError("inverse propensities do not fit the labels", got=weights.shape, allowed="1 or more each")
 
-    def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
-        """As `Servable.predict`; labels that no source names are not predicted."""
+    def predict(
+        self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS, tail: float | np.ndarray | None = None
+    ) -> TopK:
+        """As `Servable.predict`; labels that no source names are not predicted.
+
+        `tail` takes the place of the model's own, for all documents or (n,) for each. It changes which labels come
+        first and not what their scores are.
+        """
         check_k(k)
         given = require(documents, self.vectoriser.reads)
-        found = [self._block(*block, k) for block in blocks_of(given, exclude)]
+        powers = np.broadcast_to(self.checked_tail(tail), (n_documents(given),))
+        starts = range(0, len(powers), ROWS_AT_ONCE)
+        blocks = zip(blocks_of(given, exclude), starts, strict=True)
+        found = [self._block(*block, k, powers[start : start + ROWS_AT_ONCE]) for block, start in blocks]
         width = min(k, self.n_labels)
         empty = TopK(np.empty((0, width), np.int64), np.empty((0, width), np.float32))
         return TopK(*(np.concatenate(parts) for parts in zip(empty, *found, strict=True)))
 
-    def _block(self, documents: Documents, exclude: np.ndarray, k: int) -> TopK:
+    def checked_tail(self, tail: float | np.ndarray | None) -> float | np.ndarray:
+        """The exponent that is asked for, or the model's own."""
+        if tail is None:
+            return self.tail
+        if not ((np.asarray(tail) >= 0) & (np.asarray(tail) <= 1)).all():  # NaN is in no range
+            raise ConfigError("out of range", where="tail", got=tail, allowed="0 to 1")
+        if self.inverse_propensity is None and np.any(tail):
+            todo = "Train it again with this version, or leave tail out."
+            raise ConfigError("the model knows no propensities", where="tail", got=tail, todo=todo)
+        return tail
+
+    def probabilities(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """That each of m pairs is right, from the stacker's logit and the label."""
+        found = self.calibration(logits)
+        if self.unseen is None:
+            return found
+        return np.where(self.sources.counts[labels] > 0, found, self.unseen(logits))
+
+    def _block(self, documents: Documents, exclude: np.ndarray, k: int, tail: np.ndarray) -> TopK:
+        """`tail` (n,) is the exponent of each document."""
         evidence = self.sources.evidence(documents, exclude)
         logits = self.stacker(evidence.values)
-        best = best_pairs(evidence.rows, evidence.labels, logits, n_documents(documents), min(k, self.n_labels))
-        scores = self.calibration(best.scores)
-        missing = (best.ids < 0) | np.isnan(scores)  # the latter of a stacker that nobody verified
-        return TopK(np.where(missing, -1, best.ids), np.where(missing, -np.inf, scores).astype(np.float32))
+        scores = self.probabilities(logits, evidence.labels)
+        weights = None if self.inverse_propensity is None else self.inverse_propensity[evidence.labels]
+        order = in_order(evidence.rows, evidence.labels, logits, scores, weights, tail[evidence.rows])
+        places = first_places(evidence.rows, order, n_documents(documents), min(k, self.n_labels))
+        if not len(order):
+            return TopK(places, np.full(places.shape, -np.inf, dtype=np.float32))
+        missing = (places < 0) | np.isnan(scores[places])  # the latter of a stacker that nobody verified
+        ids, best = np.where(missing, -1, evidence.labels[places]), np.where(missing, -np.inf, scores[places])
+        return TopK(ids, best.astype(np.float32))
 
 
 AnyServable: TypeAlias = Servable | Ensemble | Blend  # what a model holds
@@ -287,14 +336,38 @@ def blocks_of(documents: Documents, exclude: np.ndarray) -> Iterator[tuple[Docum
 
 def best_pairs(rows: np.ndarray, labels: np.ndarray, scores: np.ndarray, n: int, k: int) -> TopK:
     """The k best labels of each of n documents, of pairs (m,) with rows ascending."""
-    order = np.lexsort((labels, -scores, rows))
+    places = first_places(rows, np.lexsort((labels, -scores, rows)), n, k)
+    if not len(rows):
+        return TopK(places, np.full(places.shape, -np.inf))
+    return TopK(np.where(places < 0, -1, labels[places]), np.where(places < 0, -np.inf, scores[places]))
+
+
+def in_order(
+    rows: np.ndarray,
+    labels: np.ndarray,
+    logits: np.ndarray,
+    scores: np.ndarray,
+    weights: np.ndarray | None = None,
+    tail: np.ndarray | float = 0.0,
+) -> np.ndarray:
+    """Pairs (m,) by document, and within it by score · weight to the power `tail`; of equals the higher logit first."""
+    worth = np.log(np.maximum(scores, _LEAST))
+    if weights is not None:
+        worth = worth + tail * np.log(weights)
+    return np.lexsort((labels, -logits, np.where(np.isnan(worth), np.inf, -worth), rows))
+
+
+def first_places(rows: np.ndarray, order: np.ndarray, n: int, k: int) -> np.ndarray:
+    """The first k pairs (n, k) of each of n documents in this order of pairs (m,), −1 where there are fewer.
+
+    `rows` (m,) ascend, and `order` keeps the pairs of a document together.
+    """
     starts = np.searchsorted(rows, np.arange(n + 1))
     places = starts[:-1, None] + np.arange(k)  # (n, k)
     there = places < starts[1:, None]
-    chosen = order[np.minimum(places, max(0, len(order) - 1))] if len(order) else np.zeros((n, k), dtype=np.int64)
     if not len(order):
-        return TopK(np.full((n, k), -1, dtype=np.int64), np.full((n, k), -np.inf))
-    return TopK(np.where(there, labels[chosen], -1), np.where(there, scores[chosen], -np.inf))
+        return np.full((n, k), -1, dtype=np.int64)
+    return np.where(there, order[np.minimum(places, len(order) - 1)], -1)
 
 
 def logits_of(found: TopK) -> np.ndarray:

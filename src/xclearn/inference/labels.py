@@ -21,7 +21,7 @@ from xclearn.inference.blend import Blend
 from xclearn.inference.components import AllLabels, Candidates, Step
 from xclearn.inference.graph import GameScorer
 from xclearn.inference.predictor import Predictor
-from xclearn.inference.servable import Ensemble, Servable, best_of_candidates
+from xclearn.inference.servable import Ensemble, Servable
 
 
 @final
@@ -83,12 +83,17 @@ class LabelIndex:
             place = block.find(part, int(line_feeds[label + 1]), end)
 
 
-def predict_among(predictor: Predictor, texts: Sequence[str], labels: np.ndarray, k: int) -> TopK:
+def predict_among(
+    predictor: Predictor, texts: Sequence[str], labels: np.ndarray, k: int, tail: float | None = None
+) -> TopK:
     """The k best of these labels (m,) for each text: ids, scores (n, k), −1 where fewer of them are candidates."""
     servable = predictor.model.servable
     if isinstance(servable, Blend):
-        ids, scores = servable.predict(texts, servable.widest)
-        return best_of_candidates(ids, np.where(np.isin(ids, labels), scores, -np.inf), k)
+        ids, scores = predictor.predict(texts, servable.widest, tail=tail)
+        others = ~np.isin(ids, labels)
+        order = np.argsort(others, axis=1, kind="stable")[:, :k]  # the chosen ones first, in their order
+        ids, scores = np.where(others, -1, ids), np.where(others, -np.inf, scores).astype(np.float32)
+        return TopK(np.take_along_axis(ids, order, 1), np.take_along_axis(scores, order, 1))
     if isinstance(servable, Ensemble):
         chosen: Servable | Ensemble = Ensemble([_restricted(member, labels) for member in servable.members])
     else:

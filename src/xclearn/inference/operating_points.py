@@ -16,6 +16,13 @@ from xclearn.inference.declared import Part, Scope, Tensor
 
 _SHARES = Tensor("points", ("float64",), least=0, most=1)
 _FEWEST = 20  # given labels below which a precision says nothing
+BANDS = (0, 1, 2, 6, 26)  # training documents from which on labels belong to the next band
+BAND_NAMES = ("no document", "1 document", "2 to 5 documents", "6 to 25 documents", "26 documents and more")
+
+
+def band_of(documents: np.ndarray) -> np.ndarray:
+    """Which of `BANDS` labels with so many training documents belong to."""
+    return np.searchsorted(BANDS, documents, side="right") - 1
 
 
 class Point(NamedTuple):

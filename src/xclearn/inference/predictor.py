@@ -20,6 +20,7 @@ from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.native import strings_at
 from xclearn.inference.operating_points import OperatingPoints
 from xclearn.inference.runner import Runner, runner
+from xclearn.inference.thresholds import Threshold, points_of
 from xclearn.metrics import Report
 
 _SHOWN = ("P@1", "P@5", "PSP@5", "R@10")  # metrics in a notebook
@@ -75,22 +76,53 @@ class Predictor:
     @property
     def points(self) -> OperatingPoints:
         """What thresholds came to on held-out documents; refused by a model that has learnt none."""
-        servable = self.model.servable
-        found = servable.points if isinstance(servable, Blend) else None
-        if found is None:
-            todo = "Train it with the algorithm blend on more documents, or give a least score."
-            raise ConfigError("the model knows no thresholds", where="target precision", todo=todo)
-        return found
+        return points_of(self.model.servable)
 
-    def predict(self, documents: Documents, k: int = 5, exclude: np.ndarray = NO_PAIRS) -> TopK:
-        """The k best labels of each document: ids, scores (n, k); `exclude` holds (row, label) pairs to leave out."""
-        return self._answers.predict(documents, k, exclude)
+    @property
+    def tail(self) -> float | None:
+        """How much labels of few documents are lifted where nothing else is asked for; None: the model cannot."""
+        servable = self.model.servable
+        return servable.tail if isinstance(servable, Blend) and servable.inverse_propensity is not None else None
+
+    def require_tail(self, tail: float) -> None:
+        """Refuse an exponent that is out of range, and a model that cannot lift labels of few documents."""
+        if not isinstance(self.model.servable, Blend):
+            todo = "Train it with blend, or with calibrate = true; or leave tail out."
+            raise ConfigError("the model knows no propensities", where="tail", got=tail, todo=todo)
+        self.model.servable.checked_tail(tail)
+
+    def predict(
+        self,
+        documents: Documents,
+        k: int = 5,
+        exclude: np.ndarray = NO_PAIRS,
+        tail: float | np.ndarray | None = None,
+    ) -> TopK:
+        """The k best labels of each document: ids, scores (n, k); `exclude` holds (row, label) pairs to leave out.
+
+        `tail` from 0 to 1, one for all or (n,), lifts labels of few documents instead of by the model's own: these come
+        first by score / propensity^tail, and the scores stay probabilities.
+        """
+        if tail is None:
+            return self._answers.predict(documents, k, exclude)
+        if not isinstance(self._answers, Blend):
+            self.require_tail(float(np.max(tail)))
+        assert isinstance(self._answers, Blend)
+        return self._answers.predict(documents, k, exclude, tail)
 
     def suggest(
-        self, texts: Sequence[str], k: int = 5, exclude: np.ndarray = NO_PAIRS, min_score: float = 0.0
+        self,
+        texts: Sequence[str],
+        k: int = 5,
+        exclude: np.ndarray = NO_PAIRS,
+        min_score: float = 0.0,
+        *,
+        threshold: Threshold | None = None,
+        tail: float | None = None,
     ) -> list[list[Suggestion]]:
-        """The same with label names: one list a text, best first; it may be empty where a least score is asked for."""
-        return suggestions(self.labels, self.predict(texts, k, exclude), min_score)
+        """The same with label names: one list a text, best first; it may be empty where a threshold is asked for."""
+        least = min_score if threshold is None else np.maximum(threshold.least(self.model.servable), min_score)
+        return suggestions(self.labels, self.predict(texts, k, exclude, tail), least)
 
     def evaluate(self, data: Any, *, split: str = "test", device: str = "cpu") -> Report:
         """The metrics on a split of a data set, as `xclearn.evaluate` gives them; `save` writes them into the card."""
@@ -101,9 +133,9 @@ class Predictor:
         save_model(self.model, folder, replace=replace)
 
 
-def suggestions(labels: LabelSet, found: TopK, min_score: float = 0.0) -> list[list[Suggestion]]:
-    """The labels found by name: one list a document, best first, without those of a lower score."""
-    there = (found.ids >= 0) & (found.scores >= min_score)
+def suggestions(labels: LabelSet, found: TopK, least: float | np.ndarray = 0.0) -> list[list[Suggestion]]:
+    """The labels found by name: one list a document, best first, without those of a lower score, (L,) or for all."""
+    there = (found.ids >= 0) & (found.scores >= (least if np.ndim(least) == 0 else np.asarray(least)[found.ids]))
     ids = found.ids[there]
     label_texts = strings_at(labels.texts, ids) if isinstance(labels.texts, Sequence) else repeat(None)
     named = map(Suggestion, strings_at(labels.names, ids), found.scores[there].tolist(), label_texts)

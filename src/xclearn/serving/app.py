@@ -16,9 +16,10 @@ from starlette.types import ASGIApp
 
 from xclearn._version import __version__
 from xclearn.errors import ConfigError, DataError, XclearnError
+from xclearn.inference.thresholds import Threshold
 from xclearn.serving.connections import Crowd
 from xclearn.serving.gate import PAGE, Guard, Recorder, ShortCut, fail, json_response, refuse, shed
-from xclearn.serving.live import Live
+from xclearn.serving.live import Live, Wanted
 from xclearn.serving.metrics import Metrics
 from xclearn.serving.schemas import (
     ErrorReply,
@@ -98,9 +99,9 @@ def _predict_handler(live: Live, limits: Limits) -> Callable[[Request], Awaitabl
         limits.check_texts(texts)
         limits.check_k(asked.k, len(texts))
         limits.check_names([*(asked.include or []), *asked.exclude], "include, exclude")
-        found = await live.now.predict(texts, asked.k, asked.include, asked.exclude) if texts else []
-        kept = [[one for one in row if one["score"] >= asked.threshold] for row in found]
-        return json_response({"predictions": kept})
+        threshold = Threshold(asked.threshold, asked.target_precision, asked.best_f1, asked.by_frequency)
+        wanted = Wanted(asked.k, asked.include, asked.exclude, threshold, asked.tail)
+        return json_response({"predictions": await live.now.predict(texts, wanted)})
 
     return predict
 
@@ -167,7 +168,7 @@ def _add_probes(app: FastAPI, live: Live, metrics: Metrics) -> None:
     @app.get("/readyz", response_model=Ready)
     async def readyz() -> Response:
         """A text was just predicted."""
-        await live.now.predict([""], 1, None, [])
+        await live.now.predict([""], Wanted(1))
         return json_response({"status": "ready", "version": live.now.facts["version"], "stale": live.stale})
 
     @app.get("/metrics", response_class=PlainTextResponse)

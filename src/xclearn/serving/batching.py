@@ -45,6 +45,7 @@ class _Question:
     exclude: np.ndarray  # (m,) label ids that none of its texts gets
     answer: asyncio.Future[Answers]
     patience: float  # seconds that it may wait for its first turn
+    tail: float | None  # how much labels of few documents are lifted; None: as the model does
     asked: float = field(default_factory=time.perf_counter)
     answered: Answers = field(default_factory=list)  # of the first texts
 
@@ -69,14 +70,16 @@ class Batcher:
         self._seconds_per_text = math.inf  # of computing, in the last call: on a busy machine it may take much longer
         self._pace = 0.0  # seconds a text takes by the clock, of late
 
-    async def ask(self, texts: list[str], k: int, exclude: np.ndarray) -> Answers:
-        """The k best labels of each text, without the excluded ones."""
+    async def ask(self, texts: list[str], k: int, exclude: np.ndarray, tail: float | None = None) -> Answers:
+        """The k best labels of each text, without the excluded ones; the model takes this `tail`, or it is None."""
         if self._seconds_per_text * len(texts) < _QUICK:
-            return name_labels(self._call(texts, k, _pairs(len(texts) * [exclude])), self._predictor.labels.names)
+            found = self._call(texts, k, _pairs(len(texts) * [exclude]), len(texts) * [tail])
+            return name_labels(found, self._predictor.labels.names)
         queue, patience = self._queue(len(texts))
         if (wait := self._wait(queue)) > patience:
             raise _too_late(wait, patience)
-        queue.append(question := _Question(texts, k, exclude, asyncio.get_running_loop().create_future(), patience))
+        answer = asyncio.get_running_loop().create_future()
+        queue.append(question := _Question(texts, k, exclude, answer, patience, tail))
         if self._task is None:
             self._task = asyncio.create_task(self._work())
         return await question.answer
@@ -146,7 +149,8 @@ class Batcher:
         places = [slice(len(question.answered), len(question.answered) + n) for question, n in parts]
         texts = [text for (question, _), place in zip(parts, places, strict=True) for text in question.texts[place]]
         pairs = _pairs([question.exclude for question, n in parts for _ in range(n)])
-        found = self._call(texts, max(question.k for question, _ in parts), pairs)
+        tails = [question.tail for question, n in parts for _ in range(n)]
+        found = self._call(texts, max(question.k for question, _ in parts), pairs, tails)
         answers, row = [], 0
         for question, n in parts:
             rows, row = slice(row, row + n), row + n
@@ -154,14 +158,21 @@ class Batcher:
             answers.append(name_labels(own, self._predictor.labels.names))
         return answers
 
-    def _call(self, texts: list[str], k: int, pairs: np.ndarray) -> TopK:
+    def _call(self, texts: list[str], k: int, pairs: np.ndarray, tails: list[float | None]) -> TopK:
         started, computed = time.perf_counter(), time.thread_time()
-        found = self._predictor.predict(texts, k, pairs)
+        found = self._predictor.predict(texts, k, pairs, self._tails(tails))
         seconds = time.perf_counter() - started
         self._seconds_per_text = (time.thread_time() - computed) / len(texts)
         self._metrics.observe(PREDICTION, seconds)
         self._metrics.observe(BATCH, len(texts))
         return found
+
+    def _tails(self, asked: list[float | None]) -> np.ndarray | None:
+        """That of each text; None where the model's own is wanted for all of them."""
+        if all(tail is None for tail in asked):
+            return None
+        own = self._predictor.tail or 0.0
+        return np.array([own if tail is None else tail for tail in asked], dtype=np.float64)
 
 
 def _too_late(wait: float, patience: float) -> Busy:

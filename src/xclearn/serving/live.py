@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from xclearn.inference.explain import Explanation, explain
 from xclearn.inference.labels import LabelIndex, predict_among
 from xclearn.inference.predictor import Predictor
 from xclearn.inference.sealed import Sealed
+from xclearn.inference.thresholds import Threshold, knows_thresholds
 from xclearn.inference.train_texts import Near
 from xclearn.serving.batching import SHORT, Answers, Batcher, name_labels
 from xclearn.serving.log import log_event
@@ -36,6 +37,16 @@ _MOST_NEAR = 3  # training texts shown with a label
 LOOK_EVERY = 2.0  # seconds between two looks at the folder
 
 
+class Wanted(NamedTuple):
+    """What is asked of every text."""
+
+    k: int
+    include: list[str] | None = None  # if given, only these labels
+    exclude: Sequence[str] = ()
+    threshold: Threshold = Threshold()
+    tail: float | None = None
+
+
 @final
 class Service:
     """One model and what can be asked of it."""
@@ -45,13 +56,32 @@ class Service:
         self._predictor, self._index = predictor, LabelIndex(predictor.labels)
         self._queue, self._turns = queue, turns
 
-    async def predict(self, texts: list[str], k: int, include: list[str] | None, exclude: list[str]) -> Answers:
-        """The k best labels of each text, of `include` if given, never of `exclude`; names that are no label raise."""
+    async def predict(self, texts: list[str], wanted: Wanted) -> Answers:
+        """The best labels of each text, of `include` if given, never of `exclude`; names that are no label raise."""
+        least = wanted.threshold.least(self._predictor.model.servable)
+        if wanted.tail is not None:
+            self._predictor.require_tail(wanted.tail)
+        found = await self._ranked(texts, wanted) if texts else []
+        if np.ndim(least) == 0:
+            return [[one for one in row if one["score"] >= least] for row in found]
+        return await self._turns.run(len(texts) > SHORT, self._at_least, found, np.asarray(least))
+
+    async def _ranked(self, texts: list[str], wanted: Wanted) -> Answers:
         long = len(texts) > SHORT
-        if include is not None:
-            return await self._predict_among(texts, k, include, exclude)
+        if wanted.include is not None:
+            return await self._predict_among(texts, wanted, wanted.include)
+        exclude = wanted.exclude
         left_out = await self._turns.run(long, self._index.ids, exclude, "exclude") if exclude else _NONE
-        return await self._queue.ask(texts, k, left_out)
+        return await self._queue.ask(texts, wanted.k, left_out, wanted.tail)
+
+    def _at_least(self, found: Answers, least: np.ndarray) -> Answers:
+        """Those whose score comes to what their label has to have (L,)."""
+        names = [[one["label"] for one in row] for row in found]
+        ids = [self._index.ids(row, "labels").tolist() for row in names]
+        return [
+            [one for one, label in zip(row, own, strict=True) if one["score"] >= least[label]]
+            for row, own in zip(found, ids, strict=True)
+        ]
 
     async def explain(self, text: str, names: list[str]) -> list[dict[str, Any]]:
         """Why each of these labels gets its score for this text."""
@@ -61,20 +91,21 @@ class Service:
         """Labels by a part of their name or text."""
         return [self._label(label) for label in await self._turns.run(False, self._index.search, query, limit)]
 
-    async def _predict_among(self, texts: list[str], k: int, include: list[str], exclude: list[str]) -> Answers:
+    async def _predict_among(self, texts: list[str], wanted: Wanted, include: list[str]) -> Answers:
         """A part of the texts at each turn, so that nobody waits for all of them."""
         long = len(texts) > SHORT
-        labels = await self._turns.run(long, self._included, include, exclude)
+        labels = await self._turns.run(long, self._included, include, wanted.exclude)
         if not len(labels):
             return [[] for _ in texts]
         answers: Answers = []
         for start in range(0, len(texts), _TEXTS_A_TURN):
             part = texts[start : start + _TEXTS_A_TURN]
-            found = await self._turns.run(long, predict_among, self._predictor, part, labels, k)
+            asked = self._predictor, part, labels, wanted.k, wanted.tail
+            found = await self._turns.run(long, predict_among, *asked)
             answers += name_labels(found, self._predictor.labels.names)
         return answers
 
-    def _included(self, include: list[str], exclude: list[str]) -> np.ndarray:
+    def _included(self, include: list[str], exclude: Sequence[str]) -> np.ndarray:
         return np.setdiff1d(self._index.ids(include, "include"), self._index.ids(exclude, "exclude"))
 
     def _explain(self, text: str, names: list[str]) -> list[dict[str, Any]]:
@@ -170,5 +201,7 @@ def _facts(sealed: Sealed, predictor: Predictor) -> dict[str, Any]:
         "version": sealed.version,
         "loaded": datetime.now(UTC).isoformat(timespec="seconds"),
         "n_labels": len(predictor.labels),
+        "thresholds": knows_thresholds(predictor.model.servable),
+        "tail": predictor.tail,
         "about": about,
     }

@@ -18,6 +18,14 @@ class PredictRequest(BaseModel):
     texts: list[str] | None = Field(None, description="Several texts, answered in their order.")
     k: int = Field(5, description="Labels per text; fewer come when fewer pass the other conditions.")
     threshold: float = Field(0.0, allow_inf_nan=False, description="Labels with a lower score are left out.")
+    target_precision: float | None = Field(
+        None, gt=0, le=1, description="Only labels scored high enough for this precision; a text may get none."
+    )
+    best_f1: bool = Field(False, description="Only labels scored so high that precision and recall are best together.")
+    by_frequency: bool = Field(False, description="The precision is to hold for rare and for frequent labels alike.")
+    tail: float | None = Field(
+        None, ge=0, le=1, description="Lifts labels of few documents, 0 to 1; scores stay probabilities."
+    )
     include: list[str] | None = Field(None, description="If given, only these labels are considered.")
     exclude: list[str] = Field([], description="Labels that are never wanted.")
 
@@ -98,6 +106,8 @@ class ModelReply(BaseModel):
     n_labels: int
     stale: bool = Field(description="The folder has changed since; answers are those of the model that was read.")
     limits: dict[str, float]
+    thresholds: bool = Field(description="A precision or the best F1 can be asked for.")
+    tail: float | None = Field(description="The model's own; null: labels of few documents cannot be lifted.")
     about: dict[str, Any]
 
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self, final
 from xclearn import config
 from xclearn._version import __version__
 from xclearn.data.checks import statistics
-from xclearn.data.dataset import Dataset, Documents
+from xclearn.data.dataset import Dataset, Documents, Split
 from xclearn.data.in_memory import dataset_of
 from xclearn.data.shown import html_table
 from xclearn.data.splits import fingerprints
@@ -36,6 +36,7 @@ from xclearn.metrics import Report
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.text import TextSettings
+from xclearn.training.calibrating import calibrated_alone, cut_for_probabilities
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.help_text import HelpText
 from xclearn.training.plan import Plan, available_memory, measured_flops, require_fit
@@ -47,10 +48,18 @@ from xclearn.training.stage import Stage, Stopping
 _SMALLER = ("batch_size", "embedding_dim")  # halved in turn when a plan does not fit
 
 
-class Algorithm(ABC):
+@dataclasses.dataclass(kw_only=True)
+class Calibrating:
+    """The setting that every algorithm has."""
+
+    calibrate: bool = False  # scores are probabilities, learnt on a twentieth of train held out, or on the dev split
+
+
+class Algorithm(Calibrating, ABC):
     """Documents and labels in, a servable out."""
 
     name: ClassVar[str]  # the file's name
+    _makes_probabilities: ClassVar[bool] = False  # what it serves is calibrated in any case
     vectoriser: TextSettings  # how texts become features
     stopping: Stopping | None  # end on a held-out metric
     sparse_ranker: SparseRanking | None = None  # of algorithms with this setting: the best labels are ranked again
@@ -74,7 +83,7 @@ class Algorithm(ABC):
     def _given(self) -> dict[str, Any]:
         """The settings that are not at their default."""
         given = {}
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+        for field in dataclasses.fields(self):
             factory = field.default_factory
             usual = field.default if factory is dataclasses.MISSING else factory()
             if getattr(self, field.name) != usual:
@@ -127,7 +136,8 @@ class Algorithm(ABC):
         require_hold_out(self.calibration, self.stopping)
         place = pick_device(device)
         run = Run(place, seed, Checkpoint.of(checkpoint), callback or (lambda _: None))
-        prepared = prepare(data, self.vectoriser, self.stopping, seed)
+        learnt_from, held = self._cut(data, seed)
+        prepared = prepare(learnt_from, self.vectoriser, self.stopping, seed)
         if prepared.n_cut:
             run.note(texts_cut_at_max_length=prepared.n_cut)
         chosen = self._resolve(prepared.size, place.type)
@@ -137,6 +147,8 @@ class Algorithm(ABC):
             run.checkpoint.open(fingerprint, resume=resume, threads=run.threads)
             chosen._train(prepared, run)
             servable = chosen._finished(prepared, run)
+            if chosen.calibrate and not isinstance(servable, Blend):
+                servable = calibrated_alone(self.name, servable, prepared, held or prepared.held_out, run)
         about = self._about(chosen, data, run, time.perf_counter() - started) | {"run": fingerprint}
         self.model_ = Model(servable, data.labels, about, text_rows=chosen._text_rows())
         self.resolved_ = about["resolved"]
@@ -194,7 +206,7 @@ class Algorithm(ABC):
     def plan(self, data: Dataset, *, device: str = "auto") -> Plan:
         """What `fit` on this data would hold and cost, without training."""
         place = pick_device(device)
-        size = prepare(data, self.vectoriser, self.stopping, 0).size
+        size = prepare(self._cut(data, 0)[0], self.vectoriser, self.stopping, 0).size
         return self._resolve(size, place.type)._plan(size, place.type)
 
     @property
@@ -205,6 +217,12 @@ class Algorithm(ABC):
         if model is None:
             raise NotFitted(f"{type(self).__name__} has not been fitted", todo="Call fit(data) first, or load a model.")
         return model
+
+    @final
+    def _cut(self, data: Dataset, seed: int) -> tuple[Dataset, Split | None]:
+        """What is learnt from, and what probabilities are learnt on; `stopping` has held documents out already."""
+        alone = self.calibrate and self.stopping is None and not self._makes_probabilities
+        return cut_for_probabilities(data, seed) if alone else (data, None)
 
     @final
     def _resolve(self, size: Size, device: str) -> Self:
@@ -227,7 +245,7 @@ class Algorithm(ABC):
             value = getattr(self, name, None) or 0
             while value >= 2:
                 value //= 2
-                smaller = dataclasses.replace(self, **{name: value})  # type: ignore[type-var]
+                smaller = dataclasses.replace(self, **{name: value})  # type: ignore[arg-type]
                 plans.append((f"{name} = {value}", smaller._plan(size, device)))
         return plans
 

@@ -23,6 +23,12 @@ class Member:
     """One algorithm on the data of one run; what it draws and keeps has its name in front."""
 
     def __init__(self, name: str, algorithm: Algorithm, data: Prepared, run: Run) -> None:
+        if algorithm.calibrate:
+            what, todo = (
+                "a member of a blend has no probabilities of its own",
+                "Leave calibrate out; the blend has them.",
+            )
+            raise ConfigError(what, where="members", got=algorithm.name, todo=todo)
         self.algorithm = algorithm._resolve(data.size, run.device.type)
         self._name, self._data, self._run = name, data, run.part(name)
 

@@ -12,7 +12,6 @@ standard errors; a member without which it ranks as well is dropped.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, final
@@ -23,31 +22,19 @@ import scipy.sparse as sp
 from xclearn import algorithms, config
 from xclearn.algorithms.blend.choice import usual_cut, usual_members
 from xclearn.algorithms.blend.sources import centroid_rows, heavy_rows, label_text_rows, memory_of
-from xclearn.algorithms.blend.stacking import (
-    KINDS,
-    HeldOut,
-    Kind,
-    Learnt,
-    dispensed,
-    is_ahead,
-    judged,
-    learn,
-    only,
-    single,
-    together,
-    unlearnt,
-)
-from xclearn.config import AUTO, Auto, Count, Rate
+from xclearn.config import AUTO, Auto, Count, Rate, Share
 from xclearn.data.dataset import Dataset, Split, kind_of
 from xclearn.data.splits import hold_outs
-from xclearn.errors import ConfigError
 from xclearn.extras import is_installed
 from xclearn.inference.blend import COLUMNS, Sources
 from xclearn.inference.blend import Blend as Served
-from xclearn.inference.operating_points import OperatingPoints
 from xclearn.inference.servable import Ensemble, Servable
+from xclearn.parts.held_out import HeldOut, judged, together
+from xclearn.parts.probabilities import Judged, best_tail
+from xclearn.parts.stacking import KINDS, Kind, Learnt, dispensed, is_ahead, learn, only, single, unlearnt
 from xclearn.text import WordPiece, Words
 from xclearn.training.algorithm import Algorithm
+from xclearn.training.calibrating import propensity_weights, with_probabilities
 from xclearn.training.member import Member
 from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size, prepare
@@ -61,6 +48,7 @@ class Blend(Algorithm):
     """Members by name, label text, memory, and a stacker over what they say."""
 
     name: ClassVar[str] = "blend"
+    _makes_probabilities: ClassVar[bool] = True
 
     vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens, for all but the members
     members: Auto[tuple[str, ...]] = AUTO  # algorithms by name, each with its settings after it: "decaf dropout=0.5"
@@ -72,6 +60,7 @@ class Blend(Algorithm):
     depth: Count = 60  # labels that each source names
     stacker: Auto[Literal["linear", "trees", "both"]] = AUTO  # auto: the best one by cross-fit
     refit: Auto[bool] = AUTO  # train the members again on all of train; auto: unless `stopping` is set
+    tail: Auto[Share] = AUTO  # lifts labels of few documents; auto: where rare labels would fall behind a member's
     stopping: Stopping | None = None  # end members' stages by this metric on what the stacker learns from
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
@@ -117,13 +106,14 @@ class Blend(Algorithm):
             sources = yield from self._sources(members, whole, None, run, "all")
             self.served_ = Served(sources, *unlearnt(len(sources.value_names)))
             return
-        learnt, kept = self._learn(judgement, sources, run)
+        learnt, kept, singles = self._learn(judgement, sources, run)
         members = {name: members[name] for name in kept}
         sources = replace(sources, members={name: sources.members[name] for name in kept})
         if self.refit:
             sources = yield from self._sources(members, whole, None, run, "all")
-        self.served_ = Served(sources, learnt.stacker, learnt.calibration, learnt.points)
-        note_points(learnt.points, run)
+        weights = propensity_weights(sources.counts, data)
+        tail = self.tail if self.tail is not AUTO else best_tail(learnt.judged, singles, weights)
+        self.served_ = with_probabilities(sources, learnt, weights, tail, run)
 
     def _servable(self, data: Prepared) -> Served:  # noqa: ARG002
         return self.served_
@@ -163,7 +153,7 @@ class Blend(Algorithm):
                 prepared[reading] = prepare(data, algorithm.vectoriser, None, run.seed)
             own = prepared[reading]
             if held is None:  # there is nothing to stop by
-                algorithm = replace(algorithm, stopping=None)  # type: ignore[type-var]
+                algorithm = replace(algorithm, stopping=None)  # type: ignore[call-arg]
             elif algorithm.stopping is not None:
                 own = replace(own, held_out=held, held_out_features=own.vectoriser.transform(held.documents))
             member = Member(f"{part}-{name.replace(' ', '')}", algorithm, own, run)
@@ -185,9 +175,10 @@ class Blend(Algorithm):
         counts = np.asarray(data.train.relevance.sum(axis=0), dtype=np.float32).ravel()
         return Sources(whole.vectoriser, members, texts, centroids, memory, counts, self.depth)
 
-    def _learn(self, held: HeldOut, sources: Sources, run: Run) -> tuple[Learnt, list[str]]:
-        """The best stacker and its members, where it is ahead of the best member; else that member, calibrated."""
+    def _learn(self, held: HeldOut, sources: Sources, run: Run) -> tuple[Learnt, list[str], list[Judged]]:
+        """The best stacker, or where none is ahead the best member; what it needs; and each of all members alone."""
         alone = {name: single(held, COLUMNS * place) for place, name in enumerate(sources.lists)}
+        singles = [alone[name].judged for name in sources.members]
         best = max(sources.members, key=lambda name: float(alone[name].gains.mean()))
         needed, linear, kept = dispensed(held, list(sources.members), best)
         for name in sources.members.keys() - kept:
@@ -202,23 +193,12 @@ class Blend(Algorithm):
         kind = max(kinds, key=lambda kind: float(stacks[kind].gains.mean()))
         chosen = stacks[kind]
         if is_ahead(chosen, alone[best]):
-            run.note(stacker=kind, ece_5=round(100 * chosen.expected_error, 2))
-            return chosen, kept
+            run.note(stacker=kind)
+            return chosen, kept, singles
         chosen = single(only(held, list(sources.members), best), 0)
-        run.note(stacker=f"none: {best} alone", ece_5=round(100 * chosen.expected_error, 2))
-        return chosen, [best]
-
-
-def note_points(points: OperatingPoints | None, run: Run) -> None:
-    """For the model card: where F1 is best, and what a precision of 0.9 costs."""
-    if points is None:
-        return
-    best = points.best_f1
-    run.note(best_f1=f"from a score of {best.threshold:g}: precision {best.precision:.3f}, recall {best.recall:.3f}")
-    with contextlib.suppress(ConfigError):  # a weak model never is as precise
-        safe = points.for_precision(0.9)
-        run.note(precision_90=f"from a score of {safe.threshold:g}: {safe.coverage:.1%} of texts get a label")
+        run.note(stacker=f"none: {best} alone")
+        return chosen, [best], singles
 
 
 def _epochs_of(cls: type[Algorithm]) -> list[str]:
-    return [each.name for each in fields(cls) if each.name.endswith("epochs")]  # type: ignore[arg-type]
+    return [each.name for each in fields(cls) if each.name.endswith("epochs")]

@@ -77,7 +77,7 @@ const predict = latest(byId("said"), async (signal) => {
     return say(byId("said"), "Labels appear as you type.");
   }
   const started = performance.now();
-  const { predictions } = await ask("/predict", { text, k: Number(byId("k").value) }, signal);
+  const { predictions } = await ask("/predict", { text, k: Number(byId("k").value), ...dialled() }, signal);
   const took = Math.round(performance.now() - started);
   show(predictions[0]);
   say(byId("said"), `${predictions[0].length} labels in ${took} ms`);
@@ -86,9 +86,24 @@ const predict = latest(byId("said"), async (signal) => {
   for (const one of explanations) tell(items.get(one.label), one, text);
 });
 
+// The dial: which labels are given, and how much rare ones are lifted; of models that know probabilities
+
+/** What is asked for beside the text, as the server names it. */
+function dialled() {
+  if (byId("dial").hidden) return {};
+  const give = byId("give").value;
+  const threshold = give === "best_f1" ? { best_f1: true } : give ? { target_precision: Number(give) } : {};
+  return { ...threshold, tail: Number(byId("tail").value) };
+}
+
+function showDial({ thresholds, tail }) {
+  byId("dial").hidden = !thresholds || tail === null;
+  byId("tail").value = tail ?? 0;
+}
+
 function show(predictions) {
   const open = new Set([...document.querySelectorAll("#found details[open]")].map((item) => item.parentElement.dataset.label));
-  const best = predictions[0]?.score;
+  const best = Math.max(...predictions.map(({ score }) => score), 1e-9);
   byId("found").replaceChildren(...predictions.map(({ label, score }) => {
     const bar = make("i");
     bar.style.width = `${(100 * score) / best}%`;
@@ -163,7 +178,9 @@ const search = latest(byId("counted"), async (signal) => {
 // The model
 
 async function showModel() {
-  const { about, n_labels: labels, version, loaded, limits } = await ask("/model");
+  const said = await ask("/model");
+  const { about, n_labels: labels, version, loaded, limits } = said;
+  showDial(said);
   const served = [about.algorithm, about.data?.name].filter(Boolean).join(" on ");
   byId("served").textContent = `${served || "model"} · ${count(labels)} labels`;
   const facts = { algorithm: about.algorithm, data: about.data?.name, labels, version, loaded: new Date(loaded).toLocaleString(), xclearn: about.xclearn };
@@ -285,7 +302,7 @@ document.addEventListener("keydown", (event) => {
 
 for (const tab of tabs) tab.addEventListener("click", () => chosen(tab));
 byId("text").addEventListener("input", predict);
-byId("k").addEventListener("change", predict);
+for (const id of ["k", "give", "tail"]) byId(id).addEventListener("change", predict);
 byId("query").addEventListener("input", search);
 byId("token").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -1,0 +1,137 @@
+"""Evidence about documents that members did not see, and what was right: what a stacker is learnt on and judged by.
+
+Knows nothing about how anything is learnt from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+import scipy.sparse as sp
+
+from xclearn.data.dataset import Split
+from xclearn.data.splits import resembling
+from xclearn.inference.blend import COLUMNS, ROWS_AT_ONCE, Evidence, Sources, blocks_of
+from xclearn.inference.sparse import unit_rows
+
+_MOST_PAIRS = 400_000  # that a stacker is learnt on; beyond, wrong pairs are drawn and weigh more
+_DEPTHS = (1, 5, 10)  # what a ranking is judged by: precision at 1, nDCG at 5, recall at 10
+_NAMED, _COUNT = -3, -2  # the columns that count the lists which name a label, and its training documents
+_EMPTY = Evidence(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 0), np.float32))
+
+
+@final
+@dataclass(frozen=True)
+class HeldOut:
+    """Evidence about held-out documents, and what was right."""
+
+    rows: np.ndarray  # (m,) int64 document of each pair, ascending
+    labels: np.ndarray  # (m,) int64
+    values: np.ndarray  # (m, F) float32
+    right: np.ndarray  # (m,) bool
+    n_right: np.ndarray  # (n,) right labels of each document that have a training document, found or not
+    groups: np.ndarray  # (n,) documents that resemble each other
+    seed: int
+
+    @cached_property
+    def half(self) -> np.ndarray:
+        """Which half a document belongs to, with all that resemble it, (n,) bool."""
+        chosen = np.random.default_rng(self.seed).permutation(self.groups.max(initial=0) + 1) % 2 == 0
+        return chosen[self.groups]
+
+    @cached_property
+    def seen(self) -> np.ndarray:
+        """Pairs of labels with a training document, (m,) bool.
+
+        Others teach a stacker nothing: where labels are those of train, one without any is right for whom it is named.
+        """
+        return self.values[:, _COUNT] > 0
+
+    @cached_property
+    def documents(self) -> np.ndarray:
+        """Training documents of each pair's label, about, (m,): the evidence knows them by half powers of two."""
+        return np.round(2 ** (self.values[:, _COUNT].astype(np.float64) / 2) - 1)
+
+    @cached_property
+    def kept(self) -> np.ndarray:
+        """The pairs to learn on, (m,) bool: every right one, and of the others what there is room for."""
+        kept = self.seen & self.right
+        wrong = np.flatnonzero(self.seen & ~self.right)
+        room = max(_MOST_PAIRS - int(kept.sum()), 1)
+        kept[wrong if len(wrong) <= room else np.random.default_rng(self.seed).choice(wrong, room, replace=False)] = (
+            True
+        )
+        return kept
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """What makes up for wrong pairs that were not drawn, (m,)."""
+        drawn = int((self.kept & ~self.right).sum())
+        return np.where(self.right, 1.0, (self.seen & ~self.right).sum() / max(drawn, 1))
+
+    def without(self, place: int) -> HeldOut:
+        """The same where the list at this place had never been: its columns go, and what it alone named."""
+        own = slice(COLUMNS * place, COLUMNS * (place + 1))
+        values = self.values.copy()
+        values[:, _NAMED] -= values[:, own.stop - 1] > 0
+        kept = values[:, _NAMED] > 0
+        values = np.delete(values[kept], own, axis=1)
+        return replace(self, rows=self.rows[kept], labels=self.labels[kept], values=values, right=self.right[kept])
+
+    def gains(self, logits: np.ndarray) -> np.ndarray:
+        """What a ranking is worth for each document, 0 to 1: the mean of P@1, nDCG@5 and R@10.  # (n,)"""
+        rows, labels = self.rows[self.seen], self.labels[self.seen]
+        order = np.lexsort((labels, -logits[self.seen], rows))
+        starts = np.searchsorted(rows, np.arange(len(self.n_right)))
+        place = np.arange(len(order)) - starts[rows[order]]
+        right, document = self.right[self.seen][order], rows[order]
+
+        def total(worth: np.ndarray) -> np.ndarray:
+            return np.bincount(document, weights=worth * right, minlength=len(self.n_right))
+
+        first, second, third = _DEPTHS
+        ideal = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, second + 2)))])
+        attainable = np.maximum(self.n_right, 1)
+        precision = total(place < first)
+        gain = total((place < second) / np.log2(place + 2)) / ideal[np.minimum(attainable, second)]
+        recall = total(place < third) / np.minimum(attainable, third)
+        result: np.ndarray = (precision + gain + recall) / 3
+        return result
+
+
+def judged(sources: Sources, held: Split) -> HeldOut:
+    """The evidence about held-out documents, those included whose labels no document of train has."""
+    parts = [_EMPTY]
+    for start, (documents, exclude) in enumerate(blocks_of(held.documents, held.filter_pairs)):
+        evidence = sources.evidence(documents, exclude)
+        parts.append(evidence._replace(rows=evidence.rows + ROWS_AT_ONCE * start))
+    rows, labels = (np.concatenate([part[i] for part in parts]) for i in range(2))
+    values = np.concatenate(
+        [part.values for part in parts[1:]] or [np.empty((0, len(sources.value_names)), np.float32)]
+    )
+    relevant, column = held.relevance.nonzero()
+    truth = relevant.astype(np.int64) * sources.n_labels + column
+    right = np.isin(rows * sources.n_labels + labels, truth)
+    known = np.bincount(relevant, weights=sources.counts[column] > 0, minlength=len(held)).astype(np.int64)
+    return HeldOut(rows, labels, values, right, known, _groups(sources, held), 0)
+
+
+def _groups(sources: Sources, held: Split) -> np.ndarray:
+    """Which of the documents resemble each other, (n,)."""
+    features = sources.vectoriser.transform(held.documents)
+    return resembling(unit_rows(features)) if sp.issparse(features) else np.arange(len(held))
+
+
+def together(folds: Sequence[HeldOut], seed: int) -> HeldOut:
+    """The documents of all folds, one after the other."""
+    starts = np.cumsum([0, *(len(fold.n_right) for fold in folds)])
+    rows = np.concatenate([fold.rows + start for fold, start in zip(folds, starts, strict=False)])
+    names = ("labels", "values", "right", "n_right")
+    labels, values, right, n_right = (np.concatenate([getattr(fold, name) for fold in folds]) for name in names)
+    sizes = np.cumsum([0, *(fold.groups.max(initial=-1) + 1 for fold in folds)])
+    groups = np.concatenate([fold.groups + start for fold, start in zip(folds, sizes, strict=False)])
+    return HeldOut(rows, labels, values, right, n_right, groups, seed)
