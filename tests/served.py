@@ -42,6 +42,7 @@ def model_folder(seed: int = 0) -> Path:
     model = OneVsAll(embedding_dim=16)
     model.fit(Dataset("things", Split(texts, relevance), labels), device="cpu", seed=seed)
     model.model.about["metrics"] = {"test": {"P@1": 91.5, "P@3": 33.25, "R@10": 100.0, "R@20": float("nan")}}
+    model.model.about["purpose"] = "Names things."
     model.model.about["bins"] = {"test": BINS}
     folder = Path(_FOLDERS.name) / f"model-{seed}"
     save_model(replace(model.model, train_texts=TrainTexts.of(texts, relevance)), folder)

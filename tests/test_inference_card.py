@@ -31,6 +31,10 @@ def test_everything_that_was_recorded_is_on_it():
     assert "xc predict MODEL" in card
 
 
+def test_it_begins_with_what_the_model_is_for():
+    assert model_card(ABOUT | {"purpose": "Shades."}, 3).startswith("# one_vs_all on colours\n\nShades.\n\n3 labels.")
+
+
 def test_what_was_not_recorded_is_left_out():
     card = model_card({}, 3)
     assert card.startswith("# model on unnamed data\n")

@@ -11,7 +11,7 @@ from served import NAMES, model_folder
 from xclearn.data.dataset import LabelSet
 from xclearn.inference import Model, Predictor
 from xclearn.inference.components import AllLabels, Bag, Classifier, GatedBlock, Product, Relu, Residual, Sigmoid, Unit
-from xclearn.inference.explain import MOST_WORDS, explain
+from xclearn.inference.explain import MOST_WORDS, explain, unknown_words
 from xclearn.inference.exported import PackedClassifier, PackedRows
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.text.vectorisers import WordVectoriser
@@ -44,6 +44,13 @@ def test_a_network_small_enough_to_do_by_hand() -> None:
     assert found.value == pytest.approx(6.25)
     assert dict(found.tokens) == pytest.approx({"up": 4.0, "down": 1.0})
     assert found.rest == pytest.approx(1.25)
+
+
+def test_words_that_no_part_reads_are_named_once() -> None:
+    assert unknown_words(by_hand(), "Up over down OVER under, up") == ["over", "under"]
+    other = replace(by_hand(), vectoriser=WordVectoriser(["over", "x"], Weighting(np.ones(2), False, False)))
+    assert unknown_words(Ensemble([by_hand(), other]), "Up over under") == ["under"]
+    assert unknown_words(by_hand(), "") == []
 
 
 def random_servable(seed: int) -> Servable:

@@ -42,6 +42,17 @@ def test_what_is_written_is_read(saved, verify):
     assert found.about == model().about
 
 
+def test_how_frequent_labels_are_is_kept_and_refused_where_it_does_not_fit(tmp_path):
+    counts = np.array([3, 0, 1, 7], np.int32)
+    save_model(dataclasses.replace(model(), label_counts=counts), tmp_path / "m")
+    assert load_model(tmp_path / "m").label_counts.tolist() == counts.tolist()
+    assert load_model(tmp_path / "m", verify=False).label_counts.tolist() == counts.tolist()
+    for number, wrong in enumerate((counts[:3], -counts, counts.astype(np.float32), "many")):
+        save_model(dataclasses.replace(model(), label_counts=wrong), tmp_path / f"{number}")
+        with pytest.raises(ModelError, match="documents"):
+            load_model(tmp_path / f"{number}")
+
+
 def test_an_array_that_two_parts_share_is_stored_once_and_read_once(tmp_path):
     """Equal arrays that are two are stored twice, as older folders have them; the answers are the same."""
     table = np.eye(3, dtype=np.float32)

@@ -152,6 +152,8 @@ def test_kept_training_texts_follow_their_labels(data, without_last):
     model = dataclasses.replace(without_last.model, train_texts=TrainTexts.of(data.train.documents, relevance))
     shrunk = without_labels(model, [model.labels.names[0]])
     grown = with_labels(shrunk, [NewLabel("new", "own3", [])])
+    counts = model.label_counts.tolist()
+    assert grown.label_counts.tolist() == [*counts[1:], 0]
     before, after = model.train_texts, grown.train_texts
     assert texts_of(after, 0) == texts_of(before, 1)
     assert texts_of(after, len(grown.labels) - 1) == []

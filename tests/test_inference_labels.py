@@ -12,11 +12,10 @@ from xclearn.data.dataset import LabelSet
 from xclearn.errors import ConfigError
 from xclearn.inference import Model, Predictor
 from xclearn.inference.components import Candidates, ClusterBeam, Product
-from xclearn.inference.labels import LabelIndex, predict_among
+from xclearn.inference.labels import MOST_PLACES, LabelIndex, predict_among
 from xclearn.inference.servable import Ensemble, Servable
 
 ANY_TEXT = st.text(st.characters() | st.characters(categories=["Cs"]), max_size=8)
-FEW_LETTERS = st.text("aAbB \t\n", max_size=5)
 
 
 @given(st.lists(ANY_TEXT, min_size=1, max_size=30, unique=True), st.data())
@@ -29,32 +28,67 @@ def test_every_name_has_its_id_and_no_other_has_one(names, data) -> None:
         index.ids([*asked, unknown], "include")
 
 
-def rank(query: str, name: str, text: str) -> int:
-    """Which group a label is in, smaller is better; 5 if it is not found."""
+def kind(query: str, name: str, text: str) -> int:
+    """How well a label fits, smaller is better; 4 if it does not hold the query."""
     fold = lambda value: " ".join(value.split()).lower()  # noqa: E731
     query, name, text = fold(query), fold(name), fold(text)
-    line = f"{name}\t{text}"
-    tests = (name == query, name.startswith(query), text.startswith(query), f" {query}" in line, query in line, True)
-    return tests.index(True)
+    if not query or query in (name, text):
+        return 0
+    kinds = [4]
+    for field in (name, text):
+        starts = [i for i in range(len(field)) if field.startswith(query, i)]
+        for start in starts:
+            begins = start == 0 or field[start - 1] in " -"
+            ends = field[start + len(query) :][:1] in ("", " ", "-")
+            kinds.append((1 if ends else 2) if begins else 3)
+    return min(kinds)
+
+
+FEW_WORDS = st.text("aAb-  \t\n", max_size=7)
 
 
 @given(
-    st.lists(st.tuples(FEW_LETTERS, FEW_LETTERS), min_size=1, max_size=12, unique_by=lambda label: label[0]),
-    FEW_LETTERS,
+    st.lists(
+        st.tuples(FEW_WORDS, FEW_WORDS, st.integers(0, 3)), min_size=1, max_size=12, unique_by=lambda label: label[0]
+    ),
+    st.text("aAb \t", max_size=4),
     st.integers(1, 12),
+    st.booleans(),
 )
-def test_search_gives_what_a_walk_over_all_labels_gives(labels, query, limit) -> None:
-    names, texts = [name for name, _ in labels], [text for _, text in labels]
-    ranks = [rank(query, *label) for label in labels]
-    expected = sorted((i for i in range(len(labels)) if ranks[i] < 5), key=lambda i: (ranks[i], i))
-    assert LabelIndex(LabelSet(names, texts)).search(query, limit) == expected[:limit]
+def test_search_gives_what_a_walk_over_all_labels_gives(labels, query, limit, counted) -> None:
+    names, texts = [name for name, _, _ in labels], [text for _, text, _ in labels]
+    counts = np.array([count for _, _, count in labels]) if counted else None
+    kinds = [kind(query, name, text) for name, text, _ in labels]
+    frequent = counts if counts is not None else np.zeros(len(labels))
+    expected = sorted((i for i in range(len(labels)) if kinds[i] < 4), key=lambda i: (kinds[i], -frequent[i], i))
+    found = LabelIndex(LabelSet(names, texts), counts).search(query, limit)
+    assert (found.labels, found.total) == (expected[:limit], len(expected))
 
 
 def test_search_without_label_texts() -> None:
     index = LabelIndex(LabelSet(["Étoile", "étoiles d'hiver", "lune"]))
-    assert index.search("ÉTOILE", 5) == [0, 1]
-    assert index.search("hiver", 5) == [1]
-    assert index.search("", 5) == [0, 1, 2]
+    assert index.search("ÉTOILE", 5).labels == [0, 1]
+    assert index.search("hiver", 5).labels == [1]
+    assert index.search("", 5).labels == [0, 1, 2]
+
+
+def test_whole_words_come_before_frequency_and_frequency_before_order() -> None:
+    names = ["scatter", "cattle", "house cat", "big cat, tiger", "cat"]
+    index = LabelIndex(LabelSet(names), np.array([900, 800, 1, 7, 0]))
+    assert [names[label] for label in index.search("cat", 9).labels] == [
+        "cat",
+        "big cat, tiger",
+        "house cat",
+        "cattle",
+        "scatter",
+    ]
+
+
+def test_a_search_for_what_is_everywhere_ends_and_still_finds_the_label_of_that_name() -> None:
+    names = [f"a{i}" for i in range(MOST_PLACES + 50)] + ["a"]
+    found = LabelIndex(LabelSet(names)).search("a", 2)
+    assert found.labels == [len(names) - 1, 0]
+    assert found.total == MOST_PLACES + 1
 
 
 def one_servable() -> Servable:

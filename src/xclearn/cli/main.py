@@ -111,6 +111,7 @@ def train(
     keep_texts: Annotated[
         bool, typer.Option("--keep-texts", help="The model carries training texts, which its server shows as evidence.")
     ] = False,
+    purpose: Annotated[str, typer.Option("--purpose", help="What the model is for; its card begins with it.")] = "",
     test_share: Annotated[
         float | None,
         typer.Option("--test-share", help="Hold this share of train out as test; equal texts stay together."),
@@ -125,7 +126,7 @@ def train(
     from xclearn.data import Reading
 
     reading = Reading(text_column, label_column, label_separator, delimiter)
-    rest = (config, device, seed, resume, overwrite, log, keep_texts, reading, test_share)
+    rest = (config, device, seed, resume, overwrite, log, keep_texts, reading, test_share, purpose)
     train_model(Request(data, algorithm, out, tuple(settings), *rest))
 
 

@@ -42,6 +42,7 @@ class Request:
     keep_texts: bool = False
     reading: Reading = USUAL
     test_share: float | None = None
+    purpose: str = ""
 
     @property
     def checkpoint(self) -> Path:
@@ -171,6 +172,8 @@ def measure_and_save(algorithm: Algorithm, data: Dataset, request: Request) -> d
     values: dict[str, Any] = {}
     if data.test is not None:
         values = algorithm.evaluate(data, device="cpu" if request.device == "cpu" else "auto").values
+    if request.purpose:
+        algorithm.model.about["purpose"] = request.purpose
     if request.keep_texts:
         texts = TrainTexts.of(cast(Sequence[str], data.train.documents), data.train.relevance)
         algorithm.model_ = dataclasses.replace(algorithm.model, train_texts=texts)

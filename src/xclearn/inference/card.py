@@ -12,7 +12,12 @@ from typing import Any
 def model_card(about: Mapping[str, Any], n_labels: int) -> str:
     """Algorithm, settings, data and metrics as a Markdown page."""
     title = f"# {about.get('algorithm', 'model')} on {about.get('data', {}).get('name', 'unnamed data')}"
-    parts = [title, f"{n_labels:,} labels. Written by xclearn {about.get('xclearn', '')}. Tensors and JSON only."]
+    purpose = [str(about["purpose"])] if about.get("purpose") else []
+    parts = [
+        title,
+        *purpose,
+        f"{n_labels:,} labels. Written by xclearn {about.get('xclearn', '')}. Tensors and JSON only.",
+    ]
     if about.get("metrics"):
         parts += ["## Accuracy", *(_metrics(split, values) for split, values in about["metrics"].items())]
     for heading, key in (

@@ -62,6 +62,14 @@ def explain(predictor: Predictor, text: str, labels: np.ndarray) -> list[Explana
     ]
 
 
+def unknown_words(servable: AnyServable, text: str) -> list[str]:
+    """The words of a text that no part of the model reads, each once, in the text's order."""
+    owners = [servable] if isinstance(servable, Servable) else [servable, *servable.members]
+    readers = [owner.vectoriser for owner in owners]
+    words = dict.fromkeys(match.group().lower() for match in _find_words(text))
+    return [word for word in words if not any(len(reader.transform_one(word)[0]) for reader in readers)]
+
+
 def _linear_parts(servable: AnyServable) -> tuple[TfidfVectoriser, Bag, Classifier | PackedClassifier] | None:
     """The parts of a model whose score is the logistic of one linear classifier over a bag; None of any other."""
     if not isinstance(servable, Servable) or servable.steps or not isinstance(servable.fusion, Sigmoid):

@@ -42,6 +42,7 @@ class Model:
     labels: LabelSet
     about: dict[str, Any]
     train_texts: TrainTexts | None = None  # where the model was told to keep them
+    label_counts: np.ndarray | None = None  # (L,) training documents of each label; None in folders of older versions
     text_rows: Sequence[TextRows] = ()  # how each member makes a row of a new label's text; empty: it cannot
 
     @property
@@ -60,6 +61,8 @@ def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> No
         if isinstance(model.labels.texts, list | tuple | StringTable):  # label features are only needed to train
             labels["texts"] = _freeze(list(model.labels.texts), "labels.texts", tensors)
         kept = {} if model.train_texts is None else {"train_texts": _freeze(model.train_texts, "train_texts", tensors)}
+        if model.label_counts is not None:
+            kept["label_counts"] = _freeze(model.label_counts, "label_counts", tensors)
         if model.text_rows:
             kept["text_rows"] = _freeze(list(model.text_rows), "text_rows", tensors)
         write_tensors(temporary / TENSORS_FILE, tensors)
@@ -99,6 +102,7 @@ def model_of(content: dict[str, Any], path: Path, mapped: np.ndarray | None = No
         names = _thaw(content["labels"]["names"], tensors)
         texts = _thaw(content["labels"]["texts"], tensors) if "texts" in content["labels"] else None
         train_texts = _thaw(content["train_texts"], tensors) if "train_texts" in content else None
+        label_counts = _thaw(content.get("label_counts"), tensors)
         text_rows = _thaw(content.get("text_rows", []), tensors)
     except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise ModelError("the model description is incomplete", where=str(path / JSON_FILE), got=str(error)) from error
@@ -112,8 +116,19 @@ def model_of(content: dict[str, Any], path: Path, mapped: np.ndarray | None = No
         check(train_texts, Scope({"labels": servable.n_labels}))
     elif train_texts is not None:
         raise ModelError("the model description holds no texts where they are said to be", where=str(path / JSON_FILE))
+    _check_label_counts(label_counts, servable.n_labels, path)
     _check_text_rows(text_rows, servable, path, values=values)
-    return Model(servable, LabelSet(names, texts), content["about"], train_texts, text_rows)
+    return Model(servable, LabelSet(names, texts), content["about"], train_texts, label_counts, text_rows)
+
+
+def _check_label_counts(counts: Any, n_labels: int, path: Path) -> None:
+    """Refuse what is not one number of documents for each label."""
+    if counts is None:
+        return
+    if not (isinstance(counts, np.ndarray) and counts.dtype == np.int32 and counts.shape == (n_labels,)):
+        raise ModelError("the documents of each label do not fit the labels", where=str(path / JSON_FILE))
+    if counts.min() < 0:
+        raise ModelError("a label has fewer than no documents", where=str(path), got=int(counts.min()))
 
 
 def _check_text_rows(found: Any, servable: AnyServable, path: Path, *, values: bool) -> None:

@@ -93,10 +93,19 @@ def _edited(
     """`before` says which label each was, −1 a new one; `counts` are added up in what is said about the model."""
     servable = Ensemble(members) if isinstance(model.servable, Ensemble) else members[0]
     train_texts = None if model.train_texts is None else _moved_texts(model.train_texts, before)
+    label_counts = None if model.label_counts is None else _moved_counts(model.label_counts, before)
     about = model.about | {name: model.about.get(name, 0) + count for name, count in counts.items()}
-    edited = replace(model, servable=servable, labels=labels, about=about, train_texts=train_texts)
+    edited = replace(
+        model, servable=servable, labels=labels, about=about, train_texts=train_texts, label_counts=label_counts
+    )
     edited.servable.check()
     return edited
+
+
+def _moved_counts(counts: np.ndarray, before: list[int]) -> np.ndarray:
+    """A new label has no training documents."""
+    old = np.array(before)
+    return np.where(old >= 0, counts[old], 0).astype(np.int32)
 
 
 def _moved_texts(texts: TrainTexts, before: list[int]) -> TrainTexts:

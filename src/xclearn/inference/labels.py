@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import repeat
-from typing import final
+from itertools import islice, repeat
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -23,32 +23,66 @@ from xclearn.inference.graph import GameScorer
 from xclearn.inference.predictor import Predictor
 from xclearn.inference.servable import Ensemble, Servable
 
+MOST_PLACES = 100_000  # of a query, that are looked at: a search for "a" among millions of labels is to end soon
+
+_WHOLE, _WORDS, _BEGINNING, _PART = range(4)  # how well a place fits
+_IN_WORDS = frozenset(b"0123456789_abcdefghijklmnopqrstuvwxyz") | frozenset(range(128, 256))  # bytes of folded text
+
+
+class Matches(NamedTuple):
+    """Labels of a search, the best first, and how many there are in all, as far as was looked."""
+
+    labels: list[int]
+    total: int
+
 
 @final
 class LabelIndex:
     """Finds labels by their exact name, or by a part of their name or text."""
 
-    def __init__(self, labels: LabelSet) -> None:
+    def __init__(self, labels: LabelSet, counts: np.ndarray | None = None) -> None:
         self._labels = labels
+        self._counts = counts  # (L,) how frequent each is, where that is known
 
     def ids(self, names: Sequence[str], where: str) -> np.ndarray:
         """The ids (m,) of these names, in their order; a name that is no label is refused."""
         return np.array([self._id(name, where) for name in names], dtype=np.int64)
 
-    def search(self, query: str, limit: int) -> list[int]:
-        """At most `limit` labels: those named so, those whose name, text or a word begins so, those that hold it.
+    def search(self, query: str, limit: int) -> Matches:
+        """At most `limit` labels that hold the query, upper and lower case being the same.
 
-        Upper and lower case are the same; within a group the labels' own order stays.
+        First those whose name or text it is, then those that hold it as whole words, then those with a word that begins
+        so; among equals the more frequent first, then in the labels' own order.
         """
-        wanted = _folded(query)
-        parts = [f"\n{wanted}\t", f"\n{wanted}", *([f"\t{wanted}", f" {wanted}", wanted] if wanted else [])]
-        found: dict[int, None] = {}
-        for part in parts:
-            for label in self._lines_with(_encoded(part)):
-                if len(found) == limit:
-                    break
-                found[label] = None
-        return list(found)
+        wanted = _encoded(_folded(query))
+        if not wanted:
+            labels = np.arange(len(self._labels))
+            return Matches(self._best(labels, np.zeros_like(labels), limit), len(labels))
+        places, kinds = self._places(wanted)
+        labels = np.searchsorted(self._lines[1], places, "right") - 1
+        order = np.lexsort((kinds, labels))
+        labels, first = np.unique(labels[order], return_index=True)
+        return Matches(self._best(labels, kinds[order][first], limit), len(labels))
+
+    def _best(self, labels: np.ndarray, kinds: np.ndarray, limit: int) -> list[int]:
+        """Of these labels (m,) ascending, the first by kind, then by frequency."""
+        counts = np.zeros_like(labels) if self._counts is None else self._counts[labels]
+        return labels[np.lexsort((-counts, kinds))[:limit]].tolist()
+
+    def _places(self, wanted: bytes) -> tuple[np.ndarray, np.ndarray]:
+        """Where it stands (m,), at most MOST_PLACES besides the whole names and texts, and how well each place fits."""
+        block = self._lines[0]
+        places: list[int] = []
+        kinds: list[int] = []
+        for whole in (b"\n" + wanted + b"\t", b"\t" + wanted + b"\n"):
+            found = list(islice(_all_places(block, whole), MOST_PLACES))
+            places += [place + 1 for place in found]
+            kinds += len(found) * [_WHOLE]
+        for place in islice(_all_places(block, wanted), MOST_PLACES):
+            places.append(place)
+            begins, ends = block[place - 1] not in _IN_WORDS, block[place + len(wanted)] not in _IN_WORDS
+            kinds.append((_WORDS if ends else _BEGINNING) if begins else _PART)
+        return np.array(places, dtype=np.int64), np.array(kinds, dtype=np.int64)
 
     def _id(self, name: str, where: str) -> int:
         hashes, labels = self._hashes
@@ -73,14 +107,12 @@ class LabelIndex:
         block = _encoded("".join([*lines, "\n"]))
         return block, np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
 
-    def _lines_with(self, part: bytes) -> Iterator[int]:
-        block, line_feeds = self._lines
-        end = len(block) - 1  # the last line feed begins no label
-        place = block.find(part, 0, end)
-        while place >= 0:
-            label = int(np.searchsorted(line_feeds, place, "right")) - 1
-            yield label
-            place = block.find(part, int(line_feeds[label + 1]), end)
+
+def _all_places(block: bytes, part: bytes) -> Iterator[int]:
+    place = block.find(part)
+    while place >= 0:
+        yield place
+        place = block.find(part, place + 1)
 
 
 def predict_among(

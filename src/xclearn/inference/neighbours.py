@@ -25,6 +25,15 @@ def label_graph(servable: AnyServable) -> Graph | None:
     return graphs[0] if graphs else None
 
 
+def near_labels(servable: AnyServable, label: int, k: int) -> list[int]:
+    """The k labels nearest to one, by classifier where labels have such vectors, else in the graph, else none."""
+    found = near_by_classifier(servable, label, k)
+    graph = label_graph(servable) if found is None else None
+    if graph is not None:
+        found = near_in_graph(graph, label, k)
+    return [other for other, _ in found or []]
+
+
 def near_in_graph(graph: Graph, label: int, k: int) -> Neighbours:
     """Of the other labels that pass scores to or from this one, the k with the greatest weight."""
     weights = np.maximum(graph.matrix[[label]].toarray()[0], graph.matrix[:, [label]].toarray()[:, 0])  # (L,)

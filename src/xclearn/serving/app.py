@@ -41,7 +41,7 @@ _FILES = Path(__file__).parent / "page"
 _PAGE_FILES = {
     "index.html": "text/html",
     "page.css": "text/css",
-    "page.js": "text/javascript",
+    **{f"{name}.js": "text/javascript" for name in ("page", "shared", "predict", "labels", "card")},
     "icon.svg": "image/svg+xml",
 }
 _MOST_FOUND = 100  # labels of one search
@@ -113,16 +113,16 @@ def _add_questions(app: FastAPI, live: Live, limits: Limits) -> None:
         asked = _read(request, ExplainRequest)
         limits.check_texts([asked.text])
         limits.check_names(asked.labels, "labels")
-        return json_response({"explanations": await live.now.explain(asked.text, asked.labels)})
+        return json_response(await live.now.explain(asked.text, asked.labels))
 
     @app.get("/labels", response_model=LabelsReply)
     async def labels(
         q: Annotated[str, Query(max_length=200, description="A part of a label's name or text.")] = "",
+        near: Annotated[str | None, Query(description="A label's name: the labels nearest to it, instead.")] = None,
         limit: Annotated[int, Query(ge=1, le=_MOST_FOUND)] = 20,
     ) -> Response:
-        """Search the labels."""
-        found = await live.now.search(q, limit + 1)
-        return json_response({"labels": found[:limit], "more": len(found) > limit})
+        """Search the labels, or those near to one."""
+        return json_response(await (live.now.search(q, limit) if near is None else live.now.near(near, limit)))
 
     @app.get("/model", response_model=ModelReply)
     async def model() -> Response:

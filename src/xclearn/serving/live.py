@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import textwrap
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,10 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from xclearn.inference.explain import Explanation, explain
+from xclearn.inference.explain import Explanation, explain, unknown_words
+from xclearn.inference.folder import Model
 from xclearn.inference.labels import LabelIndex, predict_among
+from xclearn.inference.neighbours import near_labels
 from xclearn.inference.predictor import Predictor
 from xclearn.inference.sealed import Sealed
 from xclearn.inference.thresholds import Threshold, knows_thresholds
@@ -34,6 +37,8 @@ _TEXTS_A_TURN = 16  # of a question that names the labels it wants
 _AT_ONCE = 2  # explanations, searches, and predictions among given labels
 _MOST_WAITING = 256  # of these
 _MOST_NEAR = 3  # training texts shown with a label
+_N_EXAMPLES = 3  # texts to try
+_LONGEST_EXAMPLE = 500  # characters
 LOOK_EVERY = 2.0  # seconds between two looks at the folder
 
 
@@ -53,7 +58,7 @@ class Service:
 
     def __init__(self, predictor: Predictor, facts: dict[str, Any], queue: Batcher, turns: Turns) -> None:
         self.facts = facts
-        self._predictor, self._index = predictor, LabelIndex(predictor.labels)
+        self._predictor, self._index = predictor, LabelIndex(predictor.labels, predictor.model.label_counts)
         self._queue, self._turns = queue, turns
 
     async def predict(self, texts: list[str], wanted: Wanted) -> Answers:
@@ -83,13 +88,19 @@ class Service:
             for row, own in zip(found, ids, strict=True)
         ]
 
-    async def explain(self, text: str, names: list[str]) -> list[dict[str, Any]]:
-        """Why each of these labels gets its score for this text."""
+    async def explain(self, text: str, names: list[str]) -> dict[str, Any]:
+        """Why each of these labels gets its score for this text, and which of its words nothing reads."""
         return await self._turns.run(len(names) > SHORT, self._explain, text, names)
 
-    async def search(self, query: str, limit: int) -> list[dict[str, Any]]:
+    async def search(self, query: str, limit: int) -> dict[str, Any]:
         """Labels by a part of their name or text."""
-        return [self._label(label) for label in await self._turns.run(False, self._index.search, query, limit)]
+        labels, total = await self._turns.run(False, self._index.search, query, limit)
+        return {"labels": [self._label(label) for label in labels], "more": total > len(labels), "total": total}
+
+    async def near(self, name: str, limit: int) -> dict[str, Any]:
+        """The labels nearest to the one of this name."""
+        labels = await self._turns.run(False, self._near, name, limit)
+        return {"labels": [self._label(label) for label in labels], "more": False, "total": len(labels)}
 
     async def _predict_among(self, texts: list[str], wanted: Wanted, include: list[str]) -> Answers:
         """A part of the texts at each turn, so that nobody waits for all of them."""
@@ -108,8 +119,13 @@ class Service:
     def _included(self, include: list[str], exclude: Sequence[str]) -> np.ndarray:
         return np.setdiff1d(self._index.ids(include, "include"), self._index.ids(exclude, "exclude"))
 
-    def _explain(self, text: str, names: list[str]) -> list[dict[str, Any]]:
-        return [self._told(part, text) for part in explain(self._predictor, text, self._index.ids(names, "labels"))]
+    def _near(self, name: str, limit: int) -> list[int]:
+        return near_labels(self._predictor.model.servable, int(self._index.ids([name], "near")[0]), limit)
+
+    def _explain(self, text: str, names: list[str]) -> dict[str, Any]:
+        found = explain(self._predictor, text, self._index.ids(names, "labels"))
+        unknown = unknown_words(self._predictor.model.servable, text)
+        return {"explanations": [self._told(part, text) for part in found], "unknown": unknown}
 
     def _told(self, found: Explanation, text: str) -> dict[str, Any]:
         tokens = sorted(found.tokens, key=lambda part: -abs(part[1]))
@@ -130,7 +146,9 @@ class Service:
 
     def _label(self, label: int) -> dict[str, Any]:
         names, texts = self._predictor.labels.names, self._predictor.labels.texts
-        return {"label": names[label], "text": texts[label] if isinstance(texts, Sequence) else None}
+        counts = self._predictor.model.label_counts
+        count = None if counts is None else int(counts[label])
+        return {"label": names[label], "text": texts[label] if isinstance(texts, Sequence) else None, "count": count}
 
 
 def refuse_reload(error: Exception, metrics: Metrics) -> None:
@@ -203,5 +221,18 @@ def _facts(sealed: Sealed, predictor: Predictor) -> dict[str, Any]:
         "n_labels": len(predictor.labels),
         "thresholds": knows_thresholds(predictor.model.servable),
         "tail": predictor.tail,
+        "examples": _examples(predictor.model),
         "about": about,
     }
+
+
+def _examples(model: Model) -> list[str]:
+    """Texts to try: training texts where the model carries them, else what frequent labels say, else their names."""
+    if model.train_texts is not None:
+        kept = model.train_texts.texts
+        first = kept.at(np.arange(min(_N_EXAMPLES, len(kept))))
+        return [textwrap.shorten(text, _LONGEST_EXAMPLE, placeholder=" …") for text in first]
+    counts = model.label_counts
+    labels = np.arange(len(model.labels)) if counts is None else np.argsort(-counts, kind="stable")
+    texts = model.labels.texts if isinstance(model.labels.texts, Sequence) else model.labels.names
+    return [texts[label] for label in labels[:_N_EXAMPLES].tolist()]

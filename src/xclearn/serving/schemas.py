@@ -71,6 +71,7 @@ class Label(BaseModel):
 
     label: str
     text: str | None
+    count: int | None = Field(description="Training documents with this label, where the model knows it.")
 
 
 class Explained(Label):
@@ -89,13 +90,15 @@ class ExplainReply(BaseModel):
     """One explanation a label, in the order asked for."""
 
     explanations: list[Explained]
+    unknown: list[str] = Field(description="Words of the text that no part of the model reads.")
 
 
 class LabelsReply(BaseModel):
-    """Labels found, the best match first; `more` if there are others."""
+    """Labels found, the best match first; `more` if there are others, `total` with them."""
 
     labels: list[Label]
     more: bool
+    total: int = Field(description="Labels that hold the query, as far as was looked: the first 100,000 places.")
 
 
 class ModelReply(BaseModel):
@@ -108,6 +111,7 @@ class ModelReply(BaseModel):
     limits: dict[str, float]
     thresholds: bool = Field(description="A precision or the best F1 can be asked for.")
     tail: float | None = Field(description="The model's own; null: labels of few documents cannot be lifted.")
+    examples: list[str] = Field(description="Texts to try.")
     about: dict[str, Any]
 
 

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, final
 
+import numpy as np
+
 from xclearn import config
 from xclearn._version import __version__
 from xclearn.data.checks import statistics
@@ -25,7 +27,7 @@ from xclearn.data.splits import fingerprints
 from xclearn.data.topk import TopK
 from xclearn.errors import ModelError, NotFitted
 from xclearn.inference.blend import AnyServable, Blend
-from xclearn.inference.evaluation import evaluate_and_note
+from xclearn.inference.evaluation import evaluate_and_note, label_counts
 from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.label_editing import NewLabel, with_labels, without_labels
 from xclearn.inference.predictor import Suggestion, suggestions
@@ -150,7 +152,8 @@ class Algorithm(Calibrating, ABC):
             if chosen.calibrate and not isinstance(servable, Blend):
                 servable = calibrated_alone(self.name, servable, prepared, held or prepared.held_out, run)
         about = self._about(chosen, data, run, time.perf_counter() - started) | {"run": fingerprint}
-        self.model_ = Model(servable, data.labels, about, text_rows=chosen._text_rows())
+        counts = label_counts(data).astype(np.int32)
+        self.model_ = Model(servable, data.labels, about, label_counts=counts, text_rows=chosen._text_rows())
         self.resolved_ = about["resolved"]
         return self
 
