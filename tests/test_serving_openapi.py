@@ -27,15 +27,20 @@ def test_every_path_is_tried(document: Any) -> None:
     assert set(document) == set(PATHS)
 
 
-CASES = [(path, True) for path in PATHS] + [(path, False) for path in PATHS[:3]]  # the others take nothing
+ASKED = (("post", "/predict"), ("post", "/explain"), ("get", "/labels"))
+CASES = [
+    *((method, path, 200) for method, path in (*ASKED, *(("get", path) for path in PATHS[3:]))),
+    *((method, path, 422) for method, path in ASKED),  # the others take nothing
+    ("post", "/labels", 403),  # of a server without a token
+]
 
 
-@pytest.mark.parametrize(("path", "right"), CASES)
+@pytest.mark.parametrize(("method", "path", "status"), CASES)
 def test_every_answer_is_as_documented_and_none_is_a_failure_of_the_server(
-    document: Any, path: str, right: bool
+    document: Any, method: str, path: str, status: int
 ) -> None:
     checks, mode = schemathesis.checks, schemathesis.GenerationMode
-    (operation,) = document[path].values()
+    operation, right = document[path][method.upper()], status != 422
     statuses = []
 
     @settings(max_examples=60, suppress_health_check=list(HealthCheck))
@@ -54,4 +59,4 @@ def test_every_answer_is_as_documented_and_none_is_a_failure_of_the_server(
 
     each()
     assert len(statuses) >= (60 if path in PATHS[:3] else 1)
-    assert (200 if right else 422) in statuses
+    assert status in statuses

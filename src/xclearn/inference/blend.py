@@ -325,6 +325,13 @@ class Blend(Part):
 AnyServable: TypeAlias = Servable | Ensemble | Blend  # what a model holds
 
 
+def servables_of(servable: AnyServable) -> list[Servable]:
+    """Those that something is made of, in their order."""
+    if isinstance(servable, Servable):
+        return [servable]
+    return [part for member in servable.members for part in servables_of(member)]
+
+
 def blocks_of(documents: Documents, exclude: np.ndarray) -> Iterator[tuple[Documents, np.ndarray]]:
     """Some documents at a time, and the pairs of theirs to leave out."""
     total = n_documents(documents)

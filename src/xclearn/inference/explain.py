@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
-from xclearn.inference.blend import AnyServable
+from xclearn.inference.blend import AnyServable, Blend
 from xclearn.inference.components import Bag, Classifier, GatedBlock, Layer, Relu, Residual, Sigmoid, Unit
 from xclearn.inference.exported import PackedClassifier
 from xclearn.inference.labels import predict_among
 from xclearn.inference.predictor import Predictor
 from xclearn.inference.servable import Servable
+from xclearn.inference.votes import Vote, votes
 from xclearn.text.vectorisers import TfidfVectoriser
 
 MOST_WORDS = 64  # distinct words left out in turn when the answer is approximate
@@ -39,6 +40,7 @@ class Explanation:
     tokens: list[tuple[str, float]]  # in the text's or vocabulary's order; exact: these and `rest` sum to `value`
     exact: bool
     unread: int = 0  # distinct words beyond the first MOST_WORDS that were not left out in turn
+    votes: list[Vote] = field(default_factory=list)  # of a blend: what each of its sources says
 
 
 def explain(predictor: Predictor, text: str, labels: np.ndarray) -> list[Explanation]:
@@ -136,11 +138,18 @@ def _without_each_word(predictor: Predictor, text: str, labels: np.ndarray) -> l
     asked = words[:MOST_WORDS]
     variants = [text, "", *(_without(text, word) for word in asked)]
     scores = np.stack([_scores_of(predictor, variant, labels) for variant in variants], axis=1)  # (m, 2 + words)
-    explanations = []
+    whole, explanations = [text, *variants[2:]], []
+    blend = predictor.model.servable if isinstance(predictor.model.servable, Blend) else None
     for label, (value, rest, *left) in zip(labels.tolist(), scores.tolist(), strict=True):
         lost = [(word, value - score) for word, score in zip(asked, left, strict=True)]
-        explanations.append(Explanation(label, value, rest, lost, False, len(words) - len(asked)))
+        said = [] if blend is None else votes(_asked(predictor, blend), text, asked, whole, label)
+        explanations.append(Explanation(label, value, rest, lost, False, len(words) - len(asked), said))
     return explanations
+
+
+def _asked(predictor: Predictor, blend: Blend) -> Blend:
+    """The blend with its members in the forms that answer."""
+    return predictor.answers if isinstance(predictor.answers, Blend) else blend
 
 
 def _without(text: str, word: str) -> str:

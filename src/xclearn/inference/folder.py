@@ -18,11 +18,10 @@ import numpy as np
 
 from xclearn.data.dataset import LabelSet
 from xclearn.errors import ModelError
-from xclearn.inference.blend import AnyServable
+from xclearn.inference.blend import AnyServable, servables_of
 from xclearn.inference.card import model_card
 from xclearn.inference.components import COMPONENTS
 from xclearn.inference.declared import Scope, check
-from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.tensors import StringTable, read_tensors, write_tensors
 from xclearn.inference.text_rows import TextRows
 from xclearn.inference.train_texts import TrainTexts
@@ -43,7 +42,7 @@ class Model:
     about: dict[str, Any]
     train_texts: TrainTexts | None = None  # where the model was told to keep them
     label_counts: np.ndarray | None = None  # (L,) training documents of each label; None in folders of older versions
-    text_rows: Sequence[TextRows] = ()  # how each member makes a row of a new label's text; empty: it cannot
+    text_rows: Sequence[TextRows | None] = ()  # how each member makes a row of a new label's text; empty: none can
 
     @property
     def summary(self) -> str:
@@ -133,11 +132,13 @@ def _check_label_counts(counts: Any, n_labels: int, path: Path) -> None:
 
 def _check_text_rows(found: Any, servable: AnyServable, path: Path, *, values: bool) -> None:
     """Refuse what cannot make rows of the labels of the servable's members."""
-    members = servable.members if isinstance(servable, Ensemble) else [servable]
+    members = servables_of(servable)
     if not isinstance(found, list) or (found and len(found) != len(members)):
         raise ModelError("what makes rows of texts does not fit the members", where=str(path / JSON_FILE))
     for rows, member in zip(found, members, strict=False):
-        if not (isinstance(rows, TextRows) and isinstance(member, Servable)):
+        if rows is None:
+            continue
+        if not isinstance(rows, TextRows):
             raise ModelError("what makes rows of texts does not fit the members", where=str(path / JSON_FILE))
         dim = member.encoders[member.scorers[0].vector].dim
         check(rows, Scope({"features": member.vectoriser.n_features, "dim": dim}, {}, values))

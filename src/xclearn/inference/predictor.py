@@ -49,7 +49,7 @@ class Predictor:
     ) -> Predictor:
         """Read a model folder; `verify=False` skips the hash of every byte and loads in milliseconds."""
         predictor = cls(load_model(folder, verify=verify), n_threads, device)
-        _ = predictor._answers  # the first text is not to wait for it
+        _ = predictor.answers  # the first text is not to wait for it
         return predictor
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class Predictor:
         return self.model.about
 
     @cached_property
-    def _answers(self) -> Runner:
+    def answers(self) -> Runner:
         """On a CPU the native core where it knows every part of the model; else the servable, in NumPy."""
         return runner(self.model, self.device, self.n_threads)
 
@@ -104,11 +104,11 @@ class Predictor:
         first by score / propensity^tail, and the scores stay probabilities.
         """
         if tail is None:
-            return self._answers.predict(documents, k, exclude)
-        if not isinstance(self._answers, Blend):
+            return self.answers.predict(documents, k, exclude)
+        if not isinstance(self.answers, Blend):
             self.require_tail(float(np.max(tail)))
-        assert isinstance(self._answers, Blend)
-        return self._answers.predict(documents, k, exclude, tail)
+        assert isinstance(self.answers, Blend)
+        return self.answers.predict(documents, k, exclude, tail)
 
     def suggest(
         self,

@@ -48,7 +48,7 @@ class Sealed:
     @property
     def version(self) -> str:
         """The first digits of the hash of all that the model is."""
-        return hashlib.sha256(self.description).hexdigest()[:12]
+        return version_of(self.description)
 
     def model(self) -> Model:
         """The model, on the copy itself."""
@@ -67,6 +67,11 @@ class Sealed:
         from multiprocessing.reduction import DupFd
 
         return _received, (self.folder, self.description, DupFd(self.tensors), self.stamp)
+
+
+def version_of(description: bytes) -> str:
+    """That of a model whose model.json holds these bytes."""
+    return hashlib.sha256(description).hexdigest()[:12]
 
 
 def _received(folder: Path, description: bytes, tensors: Any, stamp: _Stamp) -> Sealed:

@@ -82,11 +82,11 @@ class SparseClassifier(Scorer):
         return len(self.bias)
 
     @cached_property
-    def _matrix(self) -> sp.csr_matrix:
+    def matrix(self) -> sp.csr_matrix:
         return sp.csr_matrix((self.weights, self.labels, self.starts), shape=(len(self.starts) - 1, self.n_labels))
 
     def score_all(self, vectors: sp.csr_matrix) -> np.ndarray:
-        return (vectors @ self._matrix).toarray() + self.bias  # (n, L)
+        return (vectors @ self.matrix).toarray() + self.bias  # (n, L)
 
     def score(self, vectors: sp.csr_matrix, ids: np.ndarray) -> np.ndarray:
         return np.take_along_axis(self.score_all(vectors), ids, axis=1)

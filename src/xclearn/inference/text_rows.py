@@ -31,6 +31,7 @@ class TextRows(Part):
     scale: Rate
     bias: float
     gain: Weight  # length of what examples add, where there are any
+    at_centre: bool = False  # `bias` is the logit of the middle document, whatever the row
 
     def rows(
         self, texts: sp.csr_matrix | np.ndarray, means: np.ndarray, counts: np.ndarray
@@ -39,4 +40,5 @@ class TextRows(Part):
         vectors = self.encoder.encode(texts)  # (m, D)
         added = unit(means - self.centre) * (counts > 0)[:, None]
         rows = self.scale * (vectors + self.gain * added)
-        return rows.astype(np.float32), np.full(len(rows), self.bias, dtype=np.float32)
+        biases = np.full(len(rows), self.bias) - (rows @ self.centre if self.at_centre else 0.0)
+        return rows.astype(np.float32), biases.astype(np.float32)

@@ -15,13 +15,16 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from xclearn._version import __version__
-from xclearn.errors import ConfigError, DataError, XclearnError
+from xclearn.errors import ConfigError, DataError, ModelError, XclearnError
 from xclearn.inference.thresholds import Threshold
 from xclearn.serving.connections import Crowd
+from xclearn.serving.editing import Change, Editor, ForbiddenError
 from xclearn.serving.gate import PAGE, Guard, Recorder, ShortCut, fail, json_response, refuse, shed
 from xclearn.serving.live import Live, Wanted
 from xclearn.serving.metrics import Metrics
 from xclearn.serving.schemas import (
+    ChangeReply,
+    ChangeRequest,
     ErrorReply,
     ExplainReply,
     ExplainRequest,
@@ -46,7 +49,7 @@ _PAGE_FILES = {
 }
 _MOST_FOUND = 100  # labels of one search
 _REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorReply} for status in (400, 401, 404, 405, 408, 413, 421, 422, 503)
+    status: {"model": ErrorReply} for status in (400, 401, 403, 404, 405, 408, 413, 421, 422, 503)
 }
 
 _PAGE_HEADERS = {
@@ -71,6 +74,7 @@ def create_app(live: Live, metrics: Metrics, settings: Settings, crowd: Crowd) -
     app.post("/predict", response_model=PredictReply, openapi_extra=_takes(PredictRequest))(predict)
     _add_refusals(app, metrics)
     _add_questions(app, live, settings.limits)
+    _add_editing(app, Editor(settings, live), settings.limits)
     _add_probes(app, live, metrics)
     _add_page(app)
     guard = Guard(ShortCut(app, "POST", "/predict", predict, metrics), settings, metrics, crowd)
@@ -130,9 +134,34 @@ def _add_questions(app: FastAPI, live: Live, limits: Limits) -> None:
         return json_response({**live.now.facts, "stale": live.stale, "limits": asdict(limits)})
 
 
+def _add_editing(app: FastAPI, editor: Editor, limits: Limits) -> None:
+    @app.post("/labels", response_model=ChangeReply, openapi_extra=_takes(ChangeRequest))
+    async def change(request: Request) -> Response:
+        """Remove labels and add others, by text and examples, in the model's folder; all workers then serve it."""
+        editor.require_token()
+        asked = _read(request, ChangeRequest)
+        limits.check_names([*asked.remove, *(each.label for each in asked.add)], "add, remove")
+        for each in asked.add:
+            limits.check_texts([each.label, each.text, *each.examples])
+        return json_response(await editor.change(Change(asked.remove, [each.model_dump() for each in asked.add])))
+
+
 def _takes(kind: type[BaseModel]) -> dict[str, Any]:
     """The body of a request, as OpenAPI says it."""
-    return {"requestBody": {"required": True, "content": {_JSON: {"schema": kind.model_json_schema()}}}}
+    schema = kind.model_json_schema()
+    whole = _inlined(schema, schema.pop("$defs", {}))  # a reference would look for them in the whole document
+    return {"requestBody": {"required": True, "content": {_JSON: {"schema": whole}}}}
+
+
+def _inlined(schema: Any, parts: Mapping[str, Any]) -> Any:
+    """The schema with its parts where they are referred to."""
+    if isinstance(schema, list):
+        return [_inlined(each, parts) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(parts[schema["$ref"].rpartition("/")[2]], parts)
+    return {key: _inlined(value, parts) for key, value in schema.items()}
 
 
 def _read(request: Request, kind: type[_T]) -> _T:
@@ -194,8 +223,13 @@ def _add_refusals(app: FastAPI, metrics: Metrics) -> None:
     async def busy(_: Request, error: Busy) -> Response:
         return shed("queue", error, metrics)
 
+    @app.exception_handler(ForbiddenError)
+    async def forbidden(_: Request, error: ForbiddenError) -> Response:
+        return refuse(403, error)
+
     @app.exception_handler(ConfigError)
     @app.exception_handler(DataError)
+    @app.exception_handler(ModelError)
     async def refused(_: Request, error: XclearnError) -> Response:
         return refuse(422, error)
 

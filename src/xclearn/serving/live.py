@@ -136,6 +136,10 @@ class Service:
             "rest": found.rest,
             "tokens": [{"token": token, "part": part} for token, part in tokens],
             "unread": found.unread,
+            "votes": [
+                {**vote._asdict(), "tokens": [{"token": token, "part": part} for token, part in vote.tokens]}
+                for vote in found.votes
+            ],
             "nearest": [near._asdict() for near in self._nearest(text, found.label)],
         }
 

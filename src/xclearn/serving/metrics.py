@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 
 PATHS = ("/", "/predict", "/explain", "/labels", "/model", "/metrics", "/healthz", "/readyz", "/openapi.json", "other")
-STATUSES = ("200", "400", "401", "404", "405", "408", "413", "421", "422", "499", "500", "503", "other")
+STATUSES = ("200", "400", "401", "403", "404", "405", "408", "413", "421", "422", "499", "500", "503", "other")
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)

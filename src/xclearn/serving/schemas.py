@@ -66,6 +66,16 @@ class NearText(BaseModel):
     cosine: float
 
 
+class SourceVote(BaseModel):
+    """What one source of a blend says: a member, the label's text, the nearest training texts, or their mean."""
+
+    source: str
+    score: float = Field(description="Of a member its score, else a cosine or the share of the nearest texts.")
+    place: int | None = Field(description="Among the labels that it names.")
+    share: float = Field(description="Of the blend's logit: what is lost without this source.")
+    tokens: list[TokenPart]
+
+
 class Label(BaseModel):
     """A label's name, and what it says where the model knows it."""
 
@@ -83,6 +93,7 @@ class Explained(Label):
     rest: float
     tokens: list[TokenPart]
     unread: int = Field(description="Words at the end of a long text that were not tried, when not exact.")
+    votes: list[SourceVote] = Field(description="Of a blend what each of its sources says, the loudest first.")
     nearest: list[NearText] = Field(description="The nearest training texts of the label, where the model carries any.")
 
 
@@ -99,6 +110,33 @@ class LabelsReply(BaseModel):
     labels: list[Label]
     more: bool
     total: int = Field(description="Labels that hold the query, as far as was looked: the first 100,000 places.")
+
+
+class AddedLabel(BaseModel):
+    """A label that the model is to know, from its text and perhaps texts that have it."""
+
+    model_config = _STRICT
+
+    label: str
+    text: str
+    examples: list[str] = []
+
+
+class ChangeRequest(BaseModel):
+    """Labels to remove, and then labels to add."""
+
+    model_config = _STRICT
+
+    remove: list[str] = []
+    add: list[AddedLabel] = []
+
+
+class ChangeReply(BaseModel):
+    """The folder holds this version now; `in_service` if this worker answers with it already."""
+
+    n_labels: int
+    version: str
+    in_service: bool
 
 
 class ModelReply(BaseModel):

@@ -112,8 +112,8 @@ class Algorithm(Calibrating, ABC):
     def _servable(self, data: Prepared) -> AnyServable:
         """What the trained stages serve."""
 
-    def _text_rows(self) -> list[TextRows]:
-        """How each member of what is served makes a row of a new label's text; none: it cannot."""
+    def _text_rows(self) -> Sequence[TextRows | None]:
+        """How each member of what is served makes a row of a new label's text; none: no member can."""
         return []
 
     @final

@@ -26,9 +26,10 @@ from xclearn.config import AUTO, Auto, Count, Rate, Share
 from xclearn.data.dataset import Dataset, Split, kind_of
 from xclearn.data.splits import hold_outs
 from xclearn.extras import is_installed
-from xclearn.inference.blend import COLUMNS, Sources
+from xclearn.inference.blend import COLUMNS, Sources, servables_of
 from xclearn.inference.blend import Blend as Served
 from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.text_rows import TextRows
 from xclearn.parts.held_out import HeldOut, judged, together
 from xclearn.parts.probabilities import Judged, best_tail
 from xclearn.parts.stacking import KINDS, Kind, Learnt, dispensed, is_ahead, learn, only, single, unlearnt
@@ -93,6 +94,7 @@ class Blend(Algorithm):
         whole = replace(source, dev=None, test=None)
         cuts = self._cuts(data, source, run.seed)
         members, found = self._members(), []
+        self.text_rows_: dict[str, Sequence[TextRows | None]] = {}
         if not is_installed("torch"):
             run.note(members="linear ones only; pip install 'xclearn[deep]' adds neural ones")
         for fold, (train, held) in enumerate(cuts):
@@ -117,6 +119,9 @@ class Blend(Algorithm):
 
     def _servable(self, data: Prepared) -> Served:  # noqa: ARG002
         return self.served_
+
+    def _text_rows(self) -> list[TextRows | None]:
+        return [rows for name in self.served_.sources.members for rows in self.text_rows_[name]]
 
     def _members(self) -> dict[str, Algorithm]:
         """By name, with their settings; one that is there twice gets a number."""
@@ -159,6 +164,7 @@ class Blend(Algorithm):
             member = Member(f"{part}-{name.replace(' ', '')}", algorithm, own, run)
             yield from member.stages()
             members[name] = member.servable()
+            self.text_rows_[name] = member.algorithm._text_rows() or [None] * len(servables_of(members[name]))
             del member
         return self._with_parts(members, prepared.get(repr(self.vectoriser)), data, run)
 

@@ -21,9 +21,11 @@ import numpy as np
 import torch
 
 from xclearn.algorithms.decaf.label_lists import LabelLists, label_lists
+from xclearn.algorithms.decaf.new_labels import new_label_rows
 from xclearn.config import AUTO, Auto, Count, Share
-from xclearn.inference.components import AllLabels, Classifier, Product, Sigmoid
+from xclearn.inference.components import AllLabels, Classifier, Encoder, Product, Sigmoid
 from xclearn.inference.servable import Ensemble, Servable
+from xclearn.inference.text_rows import TextRows
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.game import GameStep
 from xclearn.parts.label_clusters import cluster_rows, label_vectors
@@ -104,7 +106,11 @@ class Decaf(TextAlgorithm):
             self.members_.append((ranker, found))
 
     def _servable(self, data: Prepared) -> Servable | Ensemble:
+        self.text_rows_: list[TextRows] = []
         return together([self._served_member(data, *member) for member in self.members_])
+
+    def _text_rows(self) -> list[TextRows]:
+        return self.text_rows_
 
     def _clusters(self, name: str, table: torch.Tensor, train: Material, run: Run) -> ClusterOutputs:
         """Labels clustered by the summed vectors of their documents."""
@@ -130,8 +136,10 @@ class Decaf(TextAlgorithm):
         return network
 
     def _served_member(self, data: Prepared, ranker: TextTask, found: _Found) -> Servable:
-        scorers = [Classifier("label", *ranker.classifiers())]
-        encoders = {"label": ranker.network.served_encoder()}
+        scorers, bag = [Classifier("label", *ranker.classifiers())], ranker.network.served_encoder()
+        encoders: dict[str, Encoder] = {"label": bag}
+        from_text = self.refinement == "text"
+        self.text_rows_.append(new_label_rows(ranker.network, bag, scorers[0], data, from_text=from_text))
         if found is None:
             return Servable(data.vectoriser, encoders, AllLabels(), scorers, Sigmoid(), self.steps_)
         if isinstance(found, LabelLists):

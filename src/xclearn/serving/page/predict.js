@@ -121,6 +121,7 @@ function tell(item, found, text, unknown, largest) {
     make("h2", {}, "Why this score"),
     make("p", { className: "note" }, found.exact ? exactly(found, item.dataset.score) : roughly(found)),
     partsList(found, largest, item.dataset.score),
+    ...(found.votes.length ? [make("h2", {}, "Who speaks for it"), votesTable(found.votes)] : []),
     make("h2", {}, "In the text"),
     make("p", { className: "words" }, dressed(text, (word) => inText(word, partOf.get(word.toLowerCase()), strongest, unknown, found))),
     unknown.size ? make("p", { className: "note" }, `Struck out: ${many(unknown.size, "word")} that the model does not know and did not read.`) : null,
@@ -147,6 +148,16 @@ function inText(word, part, strongest, unknown, found) {
   const shown = make("span", { className: kind(part), title: told(part, found) }, word);
   shown.style.setProperty("--strength", Math.abs(part) / strongest);
   return shown;
+}
+
+/** What each source of a blend says: its place and score, its share of the blend's logit, its words. */
+function votesTable(votes) {
+  const cell = (text, className = "") => make("td", { className }, text);
+  const head = ["source", "place", "score", "share", "words"].map((name) => make("th", {}, name));
+  const rows = votes.map(({ source, place, score, share, tokens }) => make("tr", {}, make("th", { scope: "row" }, source),
+    cell(place === null ? "–" : String(place), "number"), cell(score.toFixed(2), "number"), cell(signed(share), "number"),
+    cell(tokens.map(({ token }) => token).join(", "))));
+  return make("div", { className: "scroll" }, make("table", {}, make("tr", {}, head), rows));
 }
 
 /** Where the label starts, then the words for it, then those against it, the strongest of each first, and their total. */

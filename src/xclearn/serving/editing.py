@@ -1,0 +1,124 @@
+"""Labels added to the model in service, and removed: in its folder first, in a process of its own, then by a reload.
+
+The folder changes as a whole or not at all, one change after the other whatever worker was asked; all workers then read
+it again, as after SIGHUP. Knows nothing about HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from xclearn.errors import ConfigError, DataError, ModelError
+from xclearn.inference.folder import JSON_FILE, load_model, read_json, save_model
+from xclearn.inference.label_editing import NewLabel, with_labels, without_labels
+from xclearn.inference.sealed import version_of
+from xclearn.serving.live import Live
+from xclearn.serving.settings import Settings
+from xclearn.serving.supervisor import RELOAD
+from xclearn.serving.trial import SPAWN, told
+from xclearn.writing import locked
+
+_LOOK_EVERY, _PATIENCE = 0.05, 20.0  # seconds: between two looks at what is in service, and until all is let be
+
+
+class Change(NamedTuple):
+    """Labels to remove, and then labels to add, as JSON gives them."""
+
+    remove: list[str]
+    add: list[dict[str, Any]]
+
+
+@final
+class Editor:
+    """Changes the labels of what a server serves."""
+
+    def __init__(self, settings: Settings, live: Live) -> None:
+        self._settings, self._live = settings, live
+        self._turn = asyncio.Lock()
+
+    def require_token(self) -> None:
+        """Refuse where everybody could change the model."""
+        if self._settings.token is None:
+            todo = "Start it with --token-file."
+            raise ForbiddenError("a server without a token lets nobody change its labels", where="/labels", todo=todo)
+        if RELOAD is None:
+            raise ForbiddenError("a server on this system cannot read its model again", where="/labels")
+
+    async def change(self, wanted: Change) -> dict[str, Any]:
+        """Write the folder and wait until this worker serves it."""
+        if not (wanted.add or wanted.remove):
+            raise ConfigError("no label is named", where="add, remove")
+        async with self._turn:
+            version, n_labels = await asyncio.to_thread(_in_process, self._settings.folder, wanted)
+            assert RELOAD is not None
+            os.kill(os.getpid() if self._settings.workers == 1 else os.getppid(), RELOAD)
+            ended = time.monotonic() + _PATIENCE
+            while self._live.now.facts["version"] != version and time.monotonic() < ended:
+                await asyncio.sleep(_LOOK_EVERY)
+        in_service = self._live.now.facts["version"] == version
+        return {"n_labels": n_labels, "version": version, "in_service": in_service}
+
+
+@final
+class ForbiddenError(ConfigError):
+    """What this server lets nobody do."""
+
+
+def _in_process(folder: Path, wanted: Change) -> tuple[str, int]:
+    """The new version and number of labels; the model is loaded and written where no request has to wait for it."""
+    here, there = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=_attempt, args=(folder, wanted, there), daemon=True)
+    try:
+        process.start()
+        there.close()  # or its end would not be seen
+        done, said = here.recv()
+    except EOFError:
+        process.join()
+        raise ModelError("the process that changed the labels ended", got=f"exit code {process.exitcode}") from None
+    finally:
+        here.close()
+    process.join()
+    if not done:
+        raise DataError(said)
+    version, n_labels = said
+    return version, n_labels
+
+
+def _attempt(folder: Path, wanted: Change, answer: Connection) -> None:
+    try:
+        answer.send((True, _changed(folder, wanted)))
+    except Exception as error:
+        answer.send((False, told(error).removesuffix(".")))
+
+
+def _changed(folder: Path, wanted: Change) -> tuple[str, int]:
+    added = [NewLabel.of(record, f"add[{i}]") for i, record in enumerate(wanted.add)]
+    with _alone(folder):
+        model = load_model(folder)
+        if wanted.remove:
+            model = without_labels(model, wanted.remove)
+        if added:
+            model = with_labels(model, added)
+        save_model(model, folder, replace=True)
+        return version_of(read_json(folder / JSON_FILE)), len(model.labels)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No other process changes the folder meanwhile."""
+    target, ended = Path(os.path.realpath(folder)), time.monotonic() + _PATIENCE
+    while True:
+        with locked(target.parent / f".{target.name}.labels") as is_ours:
+            if is_ours:
+                yield
+                return
+        if time.monotonic() > ended:
+            raise ModelError("another change of the labels takes too long", where=str(folder), todo="Ask again later.")
+        time.sleep(_LOOK_EVERY)
