@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -19,6 +19,8 @@ from xclearn.inference.export import Exporter, Form
 from xclearn.inference.native import NativePredictor, native_predictor
 from xclearn.inference.shortlists import CentroidSearch
 from xclearn.inference.tensors import read_tensors
+from xclearn.search.shortlists import ListSource
+from xclearn.training.prepare import prepare
 
 N_LABELS = 16
 SHORT = {"surrogate_epochs": 12, "extreme_epochs": 12, "batch_size": 16, "embedding_dim": 48}
@@ -57,7 +59,16 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 
 def made(**settings: Any) -> Astec:
-    return config.build(Astec, {"reranker_epochs": 0, **SHORT, **RATES, **LISTS, **settings}, "astec")
+    """Short, with what of RATES and LISTS the choice has a use for."""
+    given = {"reranker_epochs": 0, **SHORT, **settings}
+    unused = {"surrogate_epochs", "surrogate_lr"} if given.get("surrogate") in ("none", "word_vectors") else set()
+    unused |= {"extreme_epochs", "extreme_lr"} if given.get("classifier", "rows") != "rows" else set()
+    unused |= set() if given["reranker_epochs"] else {"reranker_lr"}
+    unused |= (
+        set() if given.get("negatives") in get_args(ListSource) or given.get("surrogate") == "none" else {"n_random"}
+    )
+    usual = {key: value for key, value in (SHORT | RATES | LISTS).items() if key not in unused}
+    return config.build(Astec, {"reranker_epochs": 0, **usual, **settings}, "astec")
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +96,10 @@ def test_a_choice_trains_end_to_end(data, choice, tmp_path):
         ({"n_clusters": 32}, r"n_clusters: .*got 32; allowed: a power of two up to the 16 labels"),
         ({"n_clusters": 3}, r"n_clusters: .*got 3; allowed: a power of two"),
         ({"surrogate": "selection", "n_clusters": 17}, r"n_clusters: .*got 17; allowed: up to the 16 labels"),
-        ({"classifier": "slice", "reranker_epochs": 1}, r"reranker_epochs: only rows have a re-ranker; got 1"),
+        (
+            {"classifier": "slice", "reranker_epochs": 1},
+            r"reranker_epochs: nothing reads this .* got 1.* set classifier",
+        ),
         (
             {"surrogate": "word_vectors", "vectoriser": "sequences"},
             r"surrogate: word vectors need an encoder that sums them; got 'word_vectors'",
@@ -145,7 +159,9 @@ def test_the_fusion_weight_is_chosen_on_the_hold_out(data):
 
 def test_a_served_model_scores_only_its_candidates(data):
     """As many as it was told to, with scores between 0 and 1, and the re-ranker's logit beside the classifier's."""
-    fitted = made(served_labels=5, reranker_epochs=1, reranker_size=4, reranker_weight=0.6).fit(data, device="cpu")
+    fitted = made(served_labels=5, negatives="both", reranker_epochs=1, reranker_size=4, reranker_weight=0.6).fit(
+        data, device="cpu"
+    )
     servable = fitted.model.servable
     assert isinstance(servable.candidates, CentroidSearch)
     assert servable.fusion.scorer_weights == pytest.approx([0.4, 0.6])
@@ -159,6 +175,18 @@ def test_the_plan_names_every_stage(data):
     named = [f"{name}-{member}" for member in range(2) for name in ("surrogate", "extreme", "re-ranker")]
     assert [cost.name for cost in plan.stages] == named
     assert plan.peak > 0
+
+
+def test_without_a_surrogate_it_is_anns_everywhere(data):
+    """On a GPU and for few labels the default is to train against all; DeepXML-ANNS has lists, made anew."""
+    size = prepare(data, Astec().vectoriser, None, 0).size
+    for device in ("cpu", "cuda"):
+        assert Astec()._resolve(size, device).negatives == "all"
+        assert Astec(surrogate="none")._resolve(size, device).negatives == "both"
+    stages: list[str] = []
+    alone = {"surrogate": "none", "extreme_epochs": 12, "rebuild_every": 5, "batch_size": 16, "reranker_epochs": 0}
+    Astec(**alone).fit(data, device="cpu", callback=lambda event: stages.append(str(event.get("stage"))))
+    assert {"extreme-0-0", "extreme-0-5", "extreme-0-10"} <= set(stages)
 
 
 def test_lists_are_made_anew_while_the_encoder_is_trained(data):
@@ -183,7 +211,8 @@ def test_the_shared_token_table_is_not_moved_by_the_last_modules(data):
 @pytest.mark.parametrize("choice", [{}, {"transfer": "fine_tune"}, {"classifier": "slice"}], ids=str)
 def test_the_folder_holds_the_shared_token_table_once(data, choice, tmp_path):
     """Against the same model with a table for each encoder, also in native code and exported."""
-    fitted = made(surrogate_epochs=1, extreme_epochs=1, **choice).fit(data, device="cpu")
+    once = {"surrogate_epochs": 1, **({} if "classifier" in choice else {"extreme_epochs": 1})}
+    fitted = made(**once, **choice).fit(data, device="cpu")
     fitted.save(tmp_path / "shared")
     servable = fitted.model.servable
     parted = {

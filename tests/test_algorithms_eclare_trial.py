@@ -1,6 +1,7 @@
 """The hold-out of a trial: disjoint, whole, the same for a seed; and the score with scores passed over a graph."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,8 +9,11 @@ import scipy.sparse as sp
 import torch
 from planted import planted
 
-from xclearn.algorithms.eclare.trial import GROUP, HELD_OUT, best_choice, parted, score_with_game
+from xclearn.algorithms.eclare.trial import GROUP, MOST_OF_SMALL, Gain, best_choice, parted, report_with_game
+from xclearn.data.topk import TopK
 from xclearn.inference.graph import Graph
+from xclearn.metrics import evaluate_predictions
+from xclearn.metrics.report import Report
 from xclearn.parts.rows import SparseRows, feature_rows
 from xclearn.parts.text_network import Blocks, OutputTexts, TextNetwork
 from xclearn.parts.text_training import TextTask
@@ -34,7 +38,7 @@ def test_a_part_and_its_hold_out_are_train_once(kind):
     data = prepare(planted(kind), Words(), None, 0)
     part = parted(data, run_of())
     n_documents, n_out = data.relevance.shape[0], len(part.held_out)
-    assert 0 < n_out <= max(2 * GROUP, HELD_OUT * n_documents)
+    assert 0 < n_out <= MOST_OF_SMALL * n_documents + 2 * GROUP
     assert part.relevance.shape[0] == n_documents - n_out
     both = sp.vstack([sp.csr_matrix(part.features), sp.csr_matrix(part.held_out_features)])
     assert rows_of(both) == rows_of(sp.csr_matrix(data.features))
@@ -45,9 +49,9 @@ def test_a_part_and_its_hold_out_are_train_once(kind):
 
 
 def test_documents_that_resemble_each_other_leave_together():
-    """40 families of 32 documents, each with tokens of its own."""
-    family = np.repeat(np.arange(40), 32)
-    features = sp.csr_matrix(np.eye(40, dtype=np.float32)[family])
+    """64 families of 32 documents, each with tokens of its own."""
+    family = np.repeat(np.arange(64), 32)
+    features = sp.csr_matrix(np.eye(64, dtype=np.float32)[family])
     data = dataclasses.replace(prepare(planted("sparse"), Words(), None, 0), features=features, relevance=features)
     for seed in range(3):
         part = parted(data, run_of(seed))
@@ -69,7 +73,7 @@ def test_a_graph_that_leads_to_the_right_labels_scores_and_one_that_leads_away_d
     task = TextTask(network, feature_rows(data.features, CPU), SparseRows.of(data.relevance, CPU), 0.0, torch.float32)
     right, away = (Graph.of(sp.csr_matrix(np.roll(np.eye(12, dtype=np.float32), by, axis=1))) for by in (1, 2))
     plain, passed, lost = (
-        score_with_game(task, data, graph, share, "P@1", run_of())
+        report_with_game(task, data, graph, share, run_of()).values["P@1"]
         for graph, share in ((right, 0.0), (right, 1.0), (away, 1.0))
     )
     print(f"without {plain:.0f}, over the graph {passed:.0f}, over another {lost:.0f}")
@@ -77,18 +81,67 @@ def test_a_graph_that_leads_to_the_right_labels_scores_and_one_that_leads_away_d
     assert max(plain, lost) < 50
 
 
-def test_the_best_choice_is_said_and_a_resumed_run_stays_with_it(tmp_path):
+# The choice
+
+METRICS = ("P@1", "PSP@1")
+ONE, TWO = (0, 0.0), (1, 0.25)
+
+
+def report(right: np.ndarray) -> Report:
+    """Of documents with a label each, every fourth a rare one: whether their first answer is right (n,)."""
+    label = (np.arange(len(right)) % 4 == 0).astype(int)  # label 1 is rare
+    relevance = sp.csr_matrix((np.ones(len(right), np.float32), (np.arange(len(right)), label)))
+    ids = np.where(right, label, 1 - label)[:, None]
+    return evaluate_predictions(TopK(ids, np.ones(ids.shape)), relevance, np.array([1.0, 8.0]), recall_ks=(10,))
+
+
+def some(right: np.ndarray, n: int, *, rare: bool = False, now: bool = True) -> np.ndarray:
+    """The same with `n` more documents right, or wrong, of common or rare labels."""
+    places = np.flatnonzero((right != now) & ((np.arange(len(right)) % 4 == 0) == rare))[:n]
+    changed = right.copy()
+    changed[places] = now
+    return changed
+
+
+BEFORE = np.random.default_rng(0).random(400) < 0.4
+SHUFFLED = some(BEFORE, 14) & (some(BEFORE, 10, now=False) | ~BEFORE)
+
+
+@pytest.mark.parametrize(
+    ("other", "chosen"),
+    [
+        (some(BEFORE, 4), TWO),  # a point on the same documents: two standard errors paired, less than half an unpaired
+        (SHUFFLED, ONE),  # as much, but by chance: others are right now
+        (some(some(BEFORE, 20), 8, rare=True, now=False), ONE),  # more precise, but at the cost of rare labels
+        (some(BEFORE, 6, now=False), ONE),
+        (BEFORE, ONE),
+    ],
+    ids=["a gain", "noise", "rare labels lost", "a loss", "the same"],
+)
+def test_a_choice_is_taken_when_it_is_ahead_on_the_same_documents(other, chosen):
+    gain = Gain.over(report(BEFORE), report(other), METRICS)
+    print(gain)
+    assert best_choice({ONE: report(BEFORE), TWO: report(other)}, METRICS, run_of()) == chosen
+
+
+def test_means_and_errors_are_those_of_the_paired_differences():
+    other = some(BEFORE, 10)
+    gain = Gain.over(report(BEFORE), report(other), ("P@1",))
+    differences = 100 * (other.astype(float) - BEFORE)
+    assert gain.mean == pytest.approx(report(other).values["P@1"] - report(BEFORE).values["P@1"])
+    assert gain.error == pytest.approx(differences.std() / np.sqrt(len(differences)))
+
+
+def test_what_was_chosen_is_said_with_the_reason_and_a_resumed_run_stays_with_it(tmp_path):
     events, checkpoint = [], Checkpoint(tmp_path / "run")
     checkpoint.open("one", resume=False)
     run = Run(CPU, 0, checkpoint, events.append)
-    scores = {(0, 0.0): 40.0, (0, 0.25): 41.0, (1, 0.0): 41.0}
-    assert best_choice(scores, 1000, run) == (0, 0.25)
-    said = {"0, 0": 40.0, "0, 0.25": 41.0, "1, 0": 41.0}
-    assert events == [{"event": "choice", "order": 0, "game": 0.25, "scores": said}]
-    assert best_choice({(1, 0.5): 50.0}, 1000, run) == (0, 0.25)
-
-
-@pytest.mark.parametrize(("best", "chosen"), [(41.2, (0, 0.0)), (41.3, (1, 0.1))])
-def test_the_graph_must_be_ahead_by_more_than_chance(best, chosen):
-    """Of 400 documents with a mean of 40: half a standard error is ½ · √(40 · 60 / 400) = 1.22."""
-    assert best_choice({(0, 0.0): 40.0, (0, 0.1): 40.9, (1, 0.1): best}, 400, run_of()) == chosen
+    better, worse = some(BEFORE, 12), some(BEFORE, 12, now=False)
+    assert best_choice({ONE: report(BEFORE), TWO: report(better)}, METRICS, run) == TWO
+    assert [event["event"] for event in events] == ["choice", "note"]
+    assert "order 1, game 0.25; on 400 held-out texts order 1, game 0.25 gains P@1 +3.00" in events[1]["label_graph"]
+    assert best_choice({ONE: report(BEFORE), TWO: report(worse)}, METRICS, run) == TWO
+    assert best_choice({ONE: report(BEFORE), TWO: report(worse)}, METRICS, run_of()) == ONE
+    left_out: list[dict[str, Any]] = []
+    best_choice({ONE: report(BEFORE), TWO: report(worse)}, METRICS, Run(CPU, 0, Checkpoint(None), left_out.append))
+    assert left_out[1]["label_graph"].startswith("left out; on 400 held-out texts order 1, game 0.25 gains P@1 -3.00")

@@ -44,7 +44,8 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 
 def made(**settings: Any) -> Lightdxml:
-    return config.build(Lightdxml, {**SHORT, **LISTED, **settings}, "lightdxml")
+    cycle = {} if settings.get("negatives") == "all" else LISTED
+    return config.build(Lightdxml, {**SHORT, **cycle, **settings}, "lightdxml")
 
 
 def stages_of(data: Dataset, **settings: Any) -> list[str]:
@@ -85,7 +86,7 @@ def test_labels_are_placed_before_the_first_epoch_every_few_epochs_and_at_the_en
 
 
 def test_against_all_labels_they_are_placed_once(data):
-    assert stages_of(data, negatives="all", final_refresh=False) == ["model-0", "labels-last"]
+    assert stages_of(data, negatives="all") == ["model-0", "labels-last"]
 
 
 def test_without_a_last_refresh_the_index_is_stale(data):
@@ -231,7 +232,7 @@ def test_a_label_without_documents_is_counted_and_a_long_shortlist_holds_all_lab
     ("settings", "sentence"),
     [
         (
-            {"refresh_every": 11},
+            {"negatives": "nearest", "refresh_every": 11},
             r"refresh_every: a cycle is longer than training; got 11; allowed: up to model_epochs = 10",
         ),
         ({"fusion_weight": 1.5}, r"lightdxml.fusion_weight: out of range; got 1.5; allowed: a number from 0 to 1"),
@@ -244,7 +245,7 @@ def test_settings_that_do_not_fit_are_refused_by_name(data, settings, sentence):
     with pytest.raises(ConfigError, match=sentence):
         Lightdxml(**SHORT | settings).fit(data, device="cpu")
     with pytest.raises(ConfigError):
-        Lightdxml(**SHORT | settings | {"negatives": "all"}).fit(data, device="cpu")
+        Lightdxml(**SHORT | settings | {"negatives": "all"}).fit(data, device="cpu")  # or nothing reads it
 
 
 def test_a_missing_index_is_named(data, monkeypatch):

@@ -138,6 +138,19 @@ def to_plain(settings: object) -> dict[str, Any]:
     return plain
 
 
+def changed(settings: object) -> dict[str, Any]:
+    """The settings that are not at their default, as plain values; those of a part as `part.name` too."""
+    found: dict[str, Any] = {}
+    for field in _fields(type(settings)):
+        value = getattr(settings, field.name)
+        if value == (field.default if field.default_factory is dataclasses.MISSING else field.default_factory()):
+            continue
+        part = dataclasses.is_dataclass(value) and not isinstance(value, type)
+        found[field.name] = to_plain(value) if part else value
+        found |= {f"{field.name}.{name}": inner for name, inner in changed(value).items()} if part else {}
+    return found
+
+
 def merge(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
     """`values` with each `a.b=c` of the command line applied; `c` is a TOML value, or a bare word taken as a string."""
     merged = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
@@ -211,11 +224,11 @@ def _convert_annotated(hint: Any, notes: tuple[Any, ...], value: Any, where: str
 
 
 def _convert_union(hint: Any, arguments: tuple[Any, ...], value: Any, where: str) -> Any:
-    if types.NoneType in arguments and (value is None or value == "none"):
+    if types.NoneType in arguments and (value is None or value is False or value == "none"):
         return None
     if members := _members(hint):
         return _convert_settings(members, value, where)
-    scalars = [argument for argument in arguments if argument is not types.NoneType]
+    scalars = _one_literal([argument for argument in arguments if argument is not types.NoneType])
     for argument in scalars[:-1]:
         try:
             return _convert(argument, value, where)
@@ -224,10 +237,18 @@ def _convert_union(hint: Any, arguments: tuple[Any, ...], value: Any, where: str
     return _convert(scalars[-1], value, where)
 
 
+def _one_literal(hints: list[Any]) -> list[Any]:
+    """With the choices of several literals in one, which names them all when a value is none of them."""
+    literals = [hint for hint in hints if typing.get_origin(hint) is Literal]
+    choices = tuple(choice for literal in literals for choice in typing.get_args(literal))
+    others = [hint for hint in hints if hint not in literals]
+    return [*others, Literal[choices]] if literals else others
+
+
 def _convert_settings(members: tuple[type, ...], value: Any, where: str) -> Any:
     if isinstance(value, members):
         return check(value, where)
-    table = dict(value) if isinstance(value, Mapping) else {"kind": value}
+    table = dict(value) if isinstance(value, Mapping) else {} if value is True else {"kind": value}
     by_kind = {kind_of(member): member for member in members}
     kind = table.pop("kind", next(iter(by_kind)))
     if not isinstance(kind, str) or kind not in by_kind:

@@ -12,13 +12,14 @@ CPU beyond `exact_labels`, a step scores the batch's own labels and random other
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 from xclearn.config import Share
 from xclearn.parts.encoder_settings import encoder_for
 from xclearn.training.prepare import Size
-from xclearn.training.row_algorithm import RowAlgorithm
+from xclearn.training.row_algorithm import RowAlgorithm, usual_exact_labels
 
 
 @final
@@ -37,4 +38,10 @@ class OneVsAll(RowAlgorithm):
             "embedding_dim": min(302 if gpu else 126, max(32, 2 * math.isqrt(size.n_labels))),
             "epochs": min(100, max(20 if gpu else 15, 500_000 // size.n_documents)),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
+            "exact_labels": usual_exact_labels(size, device),
         }
+
+    def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:
+        yield from super()._unread(size, device)
+        if self.encoder.dropout != self.dropout:
+            yield "leave encoder at auto", "dropout"

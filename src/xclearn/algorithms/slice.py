@@ -57,6 +57,10 @@ class Slice(Algorithm):
         dim = size.n_features if size.dense else min(300, size.n_features)
         return {"embedding_dim": dim, "fusion_weight": AUTO if self.stopping else _FUSION_WEIGHT}
 
+    def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        if size.dense and self.embedding_dim != size.n_features:
+            yield f"set it to the {size.n_features} of the dense features", "embedding_dim"
+
     def _plan(self, size: Size, device: str) -> Plan:
         dim, listed = self.embedding_dim, min(self.shortlist_size, size.n_labels)
         rows = 4 * size.n_labels * dim

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, final
 from xclearn.parts.encoder_settings import ConvolutionSettings
 from xclearn.text import Sequences
 from xclearn.training.prepare import Size
-from xclearn.training.row_algorithm import RowAlgorithm
+from xclearn.training.row_algorithm import RowAlgorithm, usual_exact_labels
 
 
 @final
@@ -37,4 +37,5 @@ class XmlCnn(RowAlgorithm):
             "embedding_dim": min(510 if gpu else 126, max(32, 2 * math.isqrt(size.n_labels))),  # of the bottleneck
             "epochs": min(50, max(10, 300_000 // size.n_documents)),
             "batch_size": min(1024 if gpu else 256, max(16, size.n_documents // 50)),
+            "exact_labels": usual_exact_labels(size, device),
         }

@@ -84,6 +84,9 @@ class LabelGraph:
                 relevance, steps=steps, restart=restart, top=top, seed=seed, head=head, memory=memory
             )
         if isinstance(source, EdgeList):
+            if not source.path:
+                what, todo = "an edge list needs a file", "Set path to a file of lines label, label, weight."
+                raise ConfigError(what, where="graph.source.path", got=source.path, todo=todo)
             return strongest_edges(_alone(read_edges(source.path, names, memory), relevance, head), top)
         if isinstance(source, PageRank):
             return pagerank_graph(relevance, restart=source.restart, top=top, head=head, memory=memory)

@@ -46,6 +46,7 @@ from xclearn.training.prepare import Prepared, Size, prepare
 from xclearn.training.re_ranking import re_ranked, require_hold_out
 from xclearn.training.run import Callback, Run, pick_device
 from xclearn.training.stage import Stage, Stopping
+from xclearn.training.unread import refuse_unread
 
 _SMALLER = ("batch_size", "embedding_dim")  # halved in turn when a plan does not fit
 
@@ -111,6 +112,10 @@ class Algorithm(Calibrating, ABC):
     @abstractmethod
     def _servable(self, data: Prepared) -> AnyServable:
         """What the trained stages serve."""
+
+    def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        """Settings that nothing reads, every field being set: what would make something read them, and their names."""
+        yield from ()
 
     def _text_rows(self) -> Sequence[TextRows | None]:
         """How each member of what is served makes a row of a new label's text; none: no member can."""
@@ -231,7 +236,9 @@ class Algorithm(Calibrating, ABC):
     def _resolve(self, size: Size, device: str) -> Self:
         """A copy with every automatic field set."""
         given = config.check(self, self.name)
-        return config.resolve(given, given._auto(size, device))
+        chosen = config.resolve(given, given._auto(size, device))
+        refuse_unread(given, chosen._unread(size, device))
+        return chosen
 
     @final
     def _announce(self, size: Size, run: Run) -> None:

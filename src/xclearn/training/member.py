@@ -16,6 +16,7 @@ from xclearn.training.algorithm import Algorithm
 from xclearn.training.prepare import Prepared
 from xclearn.training.run import Run
 from xclearn.training.stage import Stage
+from xclearn.training.unread import with_own_epochs
 
 
 @final
@@ -29,7 +30,8 @@ class Member:
                 "Leave calibrate out; the blend has them.",
             )
             raise ConfigError(what, where="members", got=algorithm.name, todo=todo)
-        self.algorithm = algorithm._resolve(data.size, run.device.type)
+        kind = run.device.type
+        self.algorithm = with_own_epochs(algorithm, data.size, kind)._resolve(data.size, kind)
         self._name, self._data, self._run = name, data, run.part(name)
 
     def stages(self) -> Iterator[Stage]:

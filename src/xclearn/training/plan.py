@@ -153,8 +153,17 @@ def _cgroup_available() -> int | None:
         return None
 
 
+_measured: dict[str, float] = {}  # by kind of device: once a process
+
+
 def measured_flops(device: torch.device) -> float:
     """Operations per second of one matrix product of the shape that training repeats."""
+    if device.type not in _measured:
+        _measured[device.type] = _measure(device)
+    return _measured[device.type]
+
+
+def _measure(device: torch.device) -> float:
     left, right = (_random_rows(size, device) for size in (512, 8192))
     best = float("inf")
     for _ in range(3):

@@ -28,7 +28,7 @@ from xclearn.parts.encoder_settings import (
 from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_training import Negatives, RowStep, RowTask, row_classifier, row_weights
 from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
-from xclearn.text import Words
+from xclearn.text import Pretrained, Words
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.plan import Plan, stage_cost
 from xclearn.training.prepare import Prepared, Size
@@ -36,6 +36,8 @@ from xclearn.training.row_stages import RowStages
 from xclearn.training.run import Run
 from xclearn.training.scoring import task_score
 from xclearn.training.stage import Stage, Stopping
+
+_EXACT_ON_CPU = 20_000  # labels
 
 
 @dataclass(kw_only=True)
@@ -51,14 +53,20 @@ class RowAlgorithm(Algorithm):
     label_lr: Rate = 0.1  # peak learning rate of the label rows, per document
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # adam is the authors' choice; set label_lr near 0.01 with it
     warm_up: Share = 0.1  # share of training in which learning rates rise
-    exact_labels: Number = 20_000  # on a CPU, score all labels up to this many, sampled ones beyond
+    exact_labels: Auto[Number] = AUTO  # score all labels up to this many, else a sample; auto: 20,000 on a CPU
     n_negatives: Count = 1024  # random labels beside the batch's own when sampling
     sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again
     calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
     stopping: Stopping | None = None  # end on a held-out metric; none: train all epochs on all documents
 
+    def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        if self._exact(size):
+            yield f"set exact_labels below the {size.n_labels:,} labels", "n_negatives"
+        if isinstance(self.vectoriser, Pretrained):
+            yield "choose an encoder of no length of its own", "embedding_dim"
+
     def _plan(self, size: Size, device: str) -> Plan:
-        dim, batch, exact = self._dim, min(self.batch_size, size.n_documents), self._exact(size, device)
+        dim, batch, exact = self._dim, min(self.batch_size, size.n_documents), self._exact(size)
         sample = math.ceil(batch * size.labels_per_document) + self.n_negatives
         scored = size.n_labels if exact else min(size.n_labels, sample)
         tokens = size.sparse_tokens(batch, device)
@@ -88,7 +96,7 @@ class RowAlgorithm(Algorithm):
         classifier = row_classifier(
             data.size.n_labels, self._dim, self.label_lr, self.label_optimiser, "bce_sum", run.device
         )
-        negatives = Negatives(drawn=0 if self._exact(data.size, kind) else self.n_negatives)
+        negatives = Negatives(drawn=0 if self._exact(data.size) else self.n_negatives)
         self.encoder_, self.task_ = encoder, RowTask(encoder, classifier, documents, labels, negatives)
         stages = RowStages(
             dim=self._dim, batch_size=self.batch_size, warm_up=self.warm_up, stopping=self.stopping, device=kind
@@ -104,5 +112,10 @@ class RowAlgorithm(Algorithm):
     def _dim(self) -> int:
         return encoder_dim(self.vectoriser, self.embedding_dim)
 
-    def _exact(self, size: Size, device: str) -> bool:
-        return device == "cuda" or size.n_labels <= self.exact_labels
+    def _exact(self, size: Size) -> bool:
+        return size.n_labels <= self.exact_labels
+
+
+def usual_exact_labels(size: Size, device: str) -> int:
+    """Labels up to which every step scores all where nothing is set: on a GPU always."""
+    return size.n_labels if device == "cuda" else _EXACT_ON_CPU

@@ -16,6 +16,7 @@ from xclearn.inference.servable import Servable
 from xclearn.inference.shortlists import Mix
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import evaluate_predictions, extra_for_filter
+from xclearn.metrics.report import Report
 from xclearn.training.prepare import Prepared
 from xclearn.training.stage import Stopping
 
@@ -59,17 +60,18 @@ def held_out_score(
     data: Prepared, metric: str, best: Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 ) -> Callable[[], float]:
     """A function that gives the metric in percent; `best(rows, k)` ranks the labels of held-out documents."""
+    return lambda: held_out_report(data, best).values[metric]
+
+
+def held_out_report(data: Prepared, best: Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]) -> Report:
+    """The metrics on the held-out documents; `best(rows, k)` ranks the labels of some of them."""
     import torch
 
     assert data.held_out is not None
     n, k = len(data.held_out), _depth(data)
-
-    def score() -> float:
-        found = [best(rows, k) for rows in torch.arange(n).split(_AT_ONCE)]
-        ids, scores = (np.concatenate([part[i].cpu().numpy() for part in found]) for i in (0, 1))
-        return _metric(data, metric, TopK(ids, scores))
-
-    return score
+    found = [best(rows, k) for rows in torch.arange(n).split(_AT_ONCE)]
+    ids, scores = (np.concatenate([part[i].cpu().numpy() for part in found]) for i in (0, 1))
+    return _report(data, TopK(ids, scores))
 
 
 def _depth(data: Prepared) -> int:
@@ -78,13 +80,12 @@ def _depth(data: Prepared) -> int:
     return min(10 + min(extra_for_filter(data.held_out.filter_pairs), _MOST_FILTERED), data.relevance.shape[1])
 
 
-def _metric(data: Prepared, metric: str, found: TopK) -> float:
-    """The metric, in percent, of what was found for the held-out documents."""
+def _report(data: Prepared, found: TopK) -> Report:
+    """The metrics of what was found for the held-out documents."""
     assert data.held_out is not None
     split = data.held_out
     weights = inverse_propensity(data.label_counts, data.n_train, *data.propensity)
-    report = evaluate_predictions(found, split.relevance, weights, filter_pairs=split.filter_pairs, recall_ks=(10,))
-    return report.values[metric]
+    return evaluate_predictions(found, split.relevance, weights, filter_pairs=split.filter_pairs, recall_ks=(10,))
 
 
 def best_text_weight(data: Prepared, stopping: Stopping | None, served: Callable[[float], Servable]) -> float:
@@ -141,4 +142,4 @@ def _candidates(data: Prepared, servable: Servable, rows: slice) -> tuple[np.nda
 def served_score(data: Prepared, metric: str, servable: Servable) -> float:
     """The metric of what is served on the held-out documents, in percent."""
     assert data.held_out_features is not None
-    return _metric(data, metric, servable.rank(data.held_out_features, _depth(data)))
+    return _report(data, servable.rank(data.held_out_features, _depth(data))).values[metric]

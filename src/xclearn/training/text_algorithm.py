@@ -7,7 +7,7 @@ about what is served.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, final
 
@@ -113,6 +113,17 @@ class TextAlgorithm(Algorithm):
             "ranker": "exact" if gpu or size.n_labels <= 4_000 else "sampled",
             "n_clusters": 2 ** min(17, max(0, math.floor(math.log2(size.n_labels / 3)))),
         }
+
+    def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        if self.ranker != "shortlist":
+            names = "shortlister_epochs n_clusters beam target_recall add_positives"
+            yield 'set ranker = "shortlist"', names
+        elif self.beam is not AUTO:
+            yield "leave beam at auto", "target_recall"
+        if not self._samples(device):
+            yield 'set ranker = "sampled"', "n_negatives"
+        if not self.surrogate_epochs:
+            yield "set surrogate_epochs above 0", "surrogate_lr surrogate_dropout"
 
     def _samples(self, device: str) -> bool:
         """Whether gradients hold only the batch's tokens and outputs: always on a CPU unless every label is scored."""

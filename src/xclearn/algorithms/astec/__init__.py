@@ -5,8 +5,8 @@ From Dahiya et al., "DeepXML: A Deep Extreme Multi-Label Learning Framework Appl
 confused with, Module III adds a residual block of bounded norm, Module IV trains it with a classifier of every label on
 the lists. A re-ranker, a fresh network, learns from Module IV's own mistakes. Each choice of a module is a setting.
 
-What differs from the authors' code: with `negatives = "all"` (the default on a GPU, and for few labels) Module IV
-trains against all labels and needs no lists; label rows start at zero with the prior −ln L and are trained by SGD
+What differs from the authors' code: with `negatives = "all"` (the default on a GPU, and for few labels, but for
+`surrogate = "none"`, which is DeepXML-ANNS) Module IV trains against all labels and needs no lists; label rows start at zero with the prior −ln L and are trained by SGD
 instead of Adam; blocks have no bias; one learning-rate cycle a stage instead of halvings; a served model looks for
 candidates among label centres only, not among training documents; the weight of the two scores is chosen on held-out
 documents, never on test.
@@ -31,8 +31,8 @@ from xclearn.algorithms.astec.surrogates import (
     use_word_vectors,
     usual_outputs,
 )
+from xclearn.algorithms.astec.unread import unread
 from xclearn.config import AUTO, Auto, Count, Number, Range, Rate, Share
-from xclearn.errors import ConfigError
 from xclearn.inference.components import Encoder, Scorer
 from xclearn.inference.layered import layered
 from xclearn.inference.servable import Ensemble, Servable
@@ -122,7 +122,8 @@ class Astec(Algorithm):
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu = device == "cuda"
         scale = max(1, min(8, 5_000 // size.n_documents))  # very small sets need more passes for as many steps
-        usual = "all" if gpu or size.n_labels <= 4_000 else "both"
+        exact = self.surrogate != "none" and (gpu or size.n_labels <= 4_000)  # without a surrogate it is DeepXML-ANNS
+        usual = "all" if exact else "both"
         negatives = usual if self.negatives is AUTO else self.negatives
         return {
             "encoder": encoder_for(self.vectoriser),
@@ -138,6 +139,9 @@ class Astec(Algorithm):
             "served_labels": self.shortlist_size,
         }
 
+    def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        return unread(self, device)
+
     def _plan(self, size: Size, device: str) -> Plan:
         stages, n_labels = self._row_stages(device), size.n_labels
         tokens = size.sparse_tokens(self.batch_size, device)
@@ -149,7 +153,7 @@ class Astec(Algorithm):
             costs.append(cost.surrogate(self.surrogate_epochs, self.n_clusters, drawn))
         numbers = {"all": n_labels, "uniform": self.n_drawn, "unigram": self.n_drawn}
         against = numbers.get(self.negatives, self.shortlist_size + self.n_random)
-        costs.append(cost.extreme(self.extreme_epochs, against, joint=self._joint))
+        costs.append(cost.extreme(self.extreme_epochs, against, joint=self.trains_encoder_last))
         if self.reranker_epochs:
             costs.append(cost.reranker(self.reranker_epochs, self.reranker_size + self.reranker_random))
         lists = 4 * size.n_documents * (self.shortlist_size + stages.dim)  # and vectors
@@ -157,7 +161,7 @@ class Astec(Algorithm):
         return Plan(device=device, data=size.data_bytes + lists, stages=members)
 
     @property
-    def _joint(self) -> bool:
+    def trains_encoder_last(self) -> bool:
         """Whether Module IV trains the encoder too."""
         return self.surrogate == "none" or self.transfer == "fine_tune"
 
@@ -218,7 +222,7 @@ class Astec(Algorithm):
 
     def _extreme(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Generator[Stage, None, _Parts]:
         """Modules II to IV and the re-ranker. While the encoder itself is trained, lists are rebuilt now and then."""
-        joint, listed = self._joint, self.negatives in get_args(ListSource)
+        joint, listed = self.trains_encoder_last, self.negatives in get_args(ListSource)
         encoder, lr, epochs = self._with_block(base, run, self.transfer), self.extreme_lr, self.extreme_epochs
         classifier = self._rows.classifier(data.size.n_labels, lr, _LISTS_LR if listed else ROW_LR, self.loss)
         every = self.rebuild_every if joint and listed else epochs
@@ -245,8 +249,6 @@ class Astec(Algorithm):
 
     def _solved(self, kind: Frozen, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> _Parts:
         """Module IV by a solver over the intermediate features."""
-        if got := self.reranker_epochs:
-            raise ConfigError("only rows have a re-ranker", where="reranker_epochs", got=got, allowed="0")
         vectors, seed, served = encoded(base, self._documents, run.device), run.seed_of("solver", member), base.served()
         lists = self._near.lists(f"lists-{member}", vectors) if kind == "slice" else None
         scorer = solved(kind, "document", vectors.cpu().numpy(), data.relevance, lists, seed)

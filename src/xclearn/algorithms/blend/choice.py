@@ -11,6 +11,7 @@ from xclearn import algorithms, config
 from xclearn.data.splits import FEWEST
 from xclearn.extras import is_installed
 from xclearn.training.prepare import Size
+from xclearn.training.unread import with_own_epochs
 
 _SPEED = {"cpu": 45e9, "cuda": 5e12}  # operations a second: two cores as measured, a GPU by what was measured elsewhere
 _MOST_HELD = 5_000  # documents that a stacker learns on at most
@@ -58,7 +59,7 @@ def _within(name: str, size: Size, device: str, left: float) -> tuple[str | None
 
 
 def _resolved(name: str, settings: dict[str, Any], size: Size, device: str) -> Any:
-    return config.build(algorithms.find(name), settings, name)._resolve(size, device)
+    return with_own_epochs(config.build(algorithms.find(name), settings, name), size, device)._resolve(size, device)
 
 
 def _seconds(algorithm: Any, size: Size, device: str) -> float:

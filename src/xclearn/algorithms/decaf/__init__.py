@@ -2,7 +2,7 @@
 
 From Mittal et al., "DECAF: Deep Extreme Classification with Label Features" (WSDM 2021). Module I trains the token
 table on label text alone, Module II a shortlister over clusters of labels, Modules III and IV the label classifiers
-w = σ(α) ⊙ text + σ(β) ⊙ refinement, with the refinement starting at E z.
+w = σ(α) ⊙ text + σ(β) ⊙ refinement, with the refinement starting at E z; without text (ẑ²) at random.
 
 What differs from the authors' code: `ranker = "exact"` (the default on a GPU) trains every module against all labels,
 where no shortlister is needed; `"sampled"` (the default on a CPU) against the batch's labels and random others;
@@ -57,7 +57,7 @@ class Decaf(TextAlgorithm):
     shortlist: Literal["clusters", "nearest", "tree"] = "clusters"  # Module II, or labels found by search instead
     list_size: Count = 500  # labels of a document that search finds
     search: Method | None = None  # exact, or an index of faiss; none: by the number of labels and what is installed
-    refinement: Literal["text", "random", "none"] = "text"  # where refinements start; none is DECAF-ẑ¹
+    refinement: Auto[Literal["text", "random", "none"]] = AUTO  # where refinements start; none is DECAF-ẑ¹
     word_vectors: str | None = None  # tokens start from a file, a transformer's folder or minilm; none: randomly
     freeze_tokens: bool = False  # token table fixed after Module I (DECAF-lite), or throughout if from a file (-FFT)
     game: GameStep | None = None  # pass the scores of the best labels on over a label graph
@@ -65,7 +65,20 @@ class Decaf(TextAlgorithm):
     calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
-        return self._usual(size, device) | {"surrogate_dropout": self.dropout}
+        start = "text" if self.label_text else "random"
+        return self._usual(size, device) | {"surrogate_dropout": self.dropout, "refinement": start}
+
+    def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:
+        yield from super()._unread(size, device)
+        if self.refinement == "none":
+            yield "let refinements start somewhere", "refinement_lr label_text"
+        if self.ranker != "shortlist":
+            yield 'set ranker = "shortlist"', "shortlist list_size search"
+        elif self.shortlist == "clusters":
+            yield 'set shortlist = "nearest"', "list_size search"
+        else:
+            yield 'set shortlist = "clusters"', "shortlister_epochs beam target_recall"
+            yield from [] if self.shortlist == "nearest" else [('set shortlist = "nearest"', "search")]
 
     def _plan(self, size: Size, device: str) -> Plan:
         scored = self._scored(size, None if self.shortlist == "clusters" else self.list_size)

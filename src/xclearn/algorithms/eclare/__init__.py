@@ -15,7 +15,7 @@ benchmarks/LOG.md). Blocks, optimisers and biases are DECAF's. Token vectors kee
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, final
 
 import numpy as np
@@ -29,7 +29,8 @@ from xclearn.algorithms.eclare.over_graph import (
     smoothed,
     texts_over_graph,
 )
-from xclearn.algorithms.eclare.trial import best_choice, parted, score_with_game
+from xclearn.algorithms.eclare.trial import best_choice, parted, report_with_game
+from xclearn.algorithms.eclare.unread import unread
 from xclearn.config import AUTO, Auto, Count, Number, Range, Share
 from xclearn.inference.components import AllLabels, Classifier, Product, Scorer, Sigmoid
 from xclearn.inference.graph import Game, GameLabels, GameScorer, Graph
@@ -51,6 +52,7 @@ from xclearn.training.stage import Metric, Stage
 from xclearn.training.text_algorithm import Material, TextAlgorithm, token_table
 
 _SHARES = (0.0, 0.1, 0.25, 0.5)  # of GAME in predictions, to choose from
+_JUDGED = ("P@1", "P@5", "PSP@1", "PSP@5")  # metrics of the hold-out that are looked at
 _LEAST_DOCUMENTS = 2_000  # for a trial: the hold-out of a smaller set says nothing
 
 
@@ -66,26 +68,42 @@ class Eclare(TextAlgorithm):
     order: Auto[Number] = AUTO  # convolutions of label text (GALE); 0 leaves the graph out; auto: on a hold-out
     convolution: AfterConvolution = "block"  # after a convolution: block, or the layers of GCN or LightGCN
     combine: Combine = "gates"  # how the parts of a classifier become one; attention in the paper
-    refinement: Literal["graph", "text", "random", "none"] = "graph"  # where refinements start; none is NoRefine
+    refinement: Auto[Literal["graph", "text", "random", "none"]] = AUTO  # where they start; none is NoRefine
     least_cosine: Annotated[float, Range(-1, 1)] = -1.0  # of two labels' texts after Module I, or their edge goes
     smooth_centroids: bool = True  # clusters from centroids that are smoothed over the graph
     head_clusters: bool = True  # labels of the head in clusters of their own
     cluster_game: Share = 0.5  # share of GAME in cluster scores; 1 is the paper's form, 0.5 that of its code
     negatives: Literal["neighbours", "clusters", "graph"] = "neighbours"  # shortlist and its neighbours; it; only graph
-    choose_by: Metric = "P@5"  # metric of the hold-out by which order and game are chosen
+    choose_by: Auto[Metric] = AUTO  # metric that order and game are chosen by; auto: P and PSP at 1 and 5 together
     game: Auto[Share] = AUTO  # share of GAME in label scores; 1 is the paper's form; auto: on a hold-out
     freeze_tokens: bool = False  # token table fixed after Module I, as in the paper
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         usual = self._usual(size, device)
         untried = {"order": 1, "game": 0.0} if size.n_documents < _LEAST_DOCUMENTS else {}
+        usual["refinement"] = "text" if self.order == 0 else "graph"
         return usual | untried | {"trial_epochs": usual["surrogate_epochs"] // (1 if device == "cuda" else 2)}
+
+    def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:
+        yield from super()._unread(size, device)
+        yield from unread(self)
 
     def _plan(self, size: Size, device: str) -> Plan:
         order = 1 if self.order is AUTO else self.order
         attention, detached = self.combine.startswith("attention"), self._samples(device) and self.label_text
         cost = cost_over_graph(size, self.graph.edges, order, attention=attention, detached=detached)
-        return self._text_plan(size, device, self._scored(size), cost)
+        plan = self._text_plan(size, device, self._scored(size), cost)
+        orders = (0, 1) if self.order is AUTO else (self.order,)
+        trials = [
+            self._text_cost(f"trial-{each}", self.trial_epochs, size, device, self._scored(size), cost)
+            for each in orders
+        ]
+        return replace(plan, stages=(*trials, *plan.stages)) if self._tries else plan
+
+    @property
+    def _tries(self) -> bool:
+        """Whether order or game are chosen on a hold-out."""
+        return self.order is AUTO or self.game is AUTO
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         yield from self._choose(data, run)
@@ -189,15 +207,14 @@ class Eclare(TextAlgorithm):
 
     def _choose(self, data: Prepared, run: Run) -> Iterator[Stage]:
         """Not in the paper: order and game, where left open, by Module I on a part of train, measured on the rest."""
-        if self.order is not AUTO and self.game is not AUTO:
+        if not self._tries:
             return
-        part, scores = parted(data, run), {}
+        part, reports = parted(data, run), {}
         train, counts = self._material(part, run), self._label_graph(part, run, "trial-graph")
         graph, table = Graph.of(self.graph.normalise(counts)), token_table(data, self.embedding_dim, run)
         for order in (0, 1) if self.order is AUTO else (self.order,):
             task = train.task(self._network(table, self._texts(train.features, counts, order, run), None, run))
             yield self._stage(f"trial-{order}", task, self.trial_epochs, self.surrogate_lr)
             for share in _SHARES if self.game is AUTO else (self.game,):
-                scores[order, share] = score_with_game(task, part, graph, share, self.choose_by, run)
-        assert part.held_out is not None
-        self.order, self.game = best_choice(scores, len(part.held_out), run)
+                reports[order, share] = report_with_game(task, part, graph, share, run)
+        self.order, self.game = best_choice(reports, _JUDGED if self.choose_by is AUTO else (self.choose_by,), run)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,14 +18,16 @@ import torch
 from xclearn.data.dataset import Split
 from xclearn.inference.graph import Game, Graph
 from xclearn.labels.clustering import cluster_labels
+from xclearn.metrics.report import Report, Terms
 from xclearn.parts.game import DEPTH
 from xclearn.parts.rows import feature_rows
 from xclearn.parts.text_training import TextTask
 from xclearn.training.prepare import Prepared
 from xclearn.training.run import Run
-from xclearn.training.scoring import held_out_score
+from xclearn.training.scoring import held_out_report
 
 HELD_OUT, MOST_HELD_OUT = 0.05, 5_000  # documents of the hold-out: a share of train, and the most
+ENOUGH, MOST_OF_SMALL = 1_000, 0.2  # of a small set: as many as tell a gain of a point, but no more than this share
 GROUP = 32  # documents at least of a group that leaves together
 
 
@@ -35,7 +38,8 @@ def parted(data: Prepared, run: Run) -> Prepared:
     group = run.keep("trial-groups", lambda: cluster_labels(data.features, n_groups, run.seed_of("trial")))
     order = torch.randperm(n_groups, generator=run.generator("trial")).numpy()
     rank = np.argsort(order)[group]  # (N,) the groups that come first are held out
-    wanted = min(MOST_HELD_OUT, max(1, int(HELD_OUT * n_documents)))
+    enough = min(ENOUGH, int(MOST_OF_SMALL * n_documents))
+    wanted = min(MOST_HELD_OUT, max(1, enough, int(HELD_OUT * n_documents)))
     held = rank < max(1, np.searchsorted(np.cumsum(np.bincount(rank)), wanted))
     out, kept = np.flatnonzero(held), np.flatnonzero(~held)
     return dataclasses.replace(
@@ -47,8 +51,8 @@ def parted(data: Prepared, run: Run) -> Prepared:
     )
 
 
-def score_with_game(task: TextTask, data: Prepared, graph: Graph, share: float, metric: str, run: Run) -> float:
-    """The metric on the hold-out when this share of the scores of the best labels is passed on over the graph."""
+def report_with_game(task: TextTask, data: Prepared, graph: Graph, share: float, run: Run) -> Report:
+    """The metrics on the hold-out when this share of the scores of the best labels is passed on over the graph."""
     assert data.held_out_features is not None
     documents = feature_rows(data.held_out_features, run.device)
 
@@ -60,22 +64,67 @@ def score_with_game(task: TextTask, data: Prepared, graph: Graph, share: float, 
         found, scores = game(ids.cpu().numpy(), logits.float().sigmoid().cpu().numpy())
         return torch.from_numpy(found[:, :k]), torch.from_numpy(scores[:, :k])
 
-    return held_out_score(data, metric, best)()
+    return held_out_report(data, best)
 
 
-def best_choice(scores: Mapping[tuple[int, float], float], n: int, run: Run) -> tuple[int, float]:
-    """The order of convolution and the share of GAME that score best on n documents.
+class Gain(NamedTuple):
+    """How far a choice is ahead of the first on the same documents: means with their paired standard errors."""
 
-    The first that was tried, which uses the graph least, unless another is ahead of it by more than chance may give:
-    half the standard error of a mean over that many documents.
+    mean: float  # over the metrics
+    error: float
+    by_metric: dict[str, tuple[float, float]]
+
+    @classmethod
+    def over(cls, first: Report, other: Report, metrics: Sequence[str]) -> Gain:
+        """What each document adds to the one less what it adds to the other."""
+        each = [_differences(other.terms[metric], first.terms[metric]) for metric in metrics]  # (n,) each
+        found = {metric: _mean(values) for metric, values in zip(metrics, each, strict=True)}
+        return cls(*_mean(np.mean(each, axis=0)), found)
+
+    @property
+    def counts(self) -> bool:
+        """Ahead by more than its standard error, and in no metric behind by more than one."""
+        return self.mean > self.error and all(mean >= -error for mean, error in self.by_metric.values())
+
+    def __str__(self) -> str:
+        return ", ".join(f"{metric} {mean:+.2f} ± {error:.2f}" for metric, (mean, error) in self.by_metric.items())
+
+
+def best_choice(reports: Mapping[tuple[int, float], Report], metrics: Sequence[str], run: Run) -> tuple[int, float]:
+    """The order of convolution and the share of GAME that gain most over the first, which uses the graph least.
+
+    The first itself where no other counts as ahead. Says what was chosen, and why.
     """
-    found = run.keep("choice", lambda: np.array(_ahead(scores, n)))
-    order, game = int(found[0]), float(found[1])
-    run.log("choice", order=order, game=game, scores={f"{o}, {g:g}": score for (o, g), score in scores.items()})
-    return order, game
+    first = next(iter(reports))
+    gains = {choice: Gain.over(reports[first], report, metrics) for choice, report in reports.items()}
+    order, game = run.keep("choice", lambda: np.array(_most(gains, first)))
+    chosen = int(order), float(game)
+    figures = {f"{o}, {g:g}": {name: each.values[name] for name in metrics} for (o, g), each in reports.items()}
+    run.log("choice", order=chosen[0], game=chosen[1], scores=figures)
+    run.note(label_graph=_sentence(gains, first, chosen, len(reports[first].ids)))
+    return chosen
 
 
-def _ahead(scores: Mapping[tuple[int, float], float], n: int) -> tuple[int, float]:
-    first, best = next(iter(scores)), max(scores, key=lambda choice: scores[choice])
-    score = scores[first]
-    return best if scores[best] > score + 0.5 * math.sqrt(score * (100 - score) / n) else first
+def _most(gains: Mapping[tuple[int, float], Gain], first: tuple[int, float]) -> tuple[int, float]:
+    ahead = [choice for choice, gain in gains.items() if gain.counts]
+    return max(ahead, key=lambda choice: gains[choice].mean) if ahead else first
+
+
+def _sentence(
+    gains: Mapping[tuple[int, float], Gain], first: tuple[int, float], chosen: tuple[int, float], n: int
+) -> str:
+    others = [choice for choice in gains if choice != first]
+    best = max(others, key=lambda choice: gains[choice].mean) if chosen == first and others else chosen
+    what = "left out" if chosen == (0, 0.0) else f"order {chosen[0]}, game {chosen[1]:g}"
+    why = f"order {best[0]}, game {best[1]:g} gains {gains[best]}" if best != first else "nothing else was tried"
+    return f"{what}; on {n:,} held-out texts {why}"
+
+
+def _differences(one: Terms, other: Terms) -> np.ndarray:
+    """Of each document, in percentage points of the metric (n,)."""
+    return 100 * (one.gained - other.gained) * len(one.gained) / one.attainable.sum()
+
+
+def _mean(values: np.ndarray) -> tuple[float, float]:
+    """And its standard error."""
+    return float(values.mean()), float(values.std() / math.sqrt(len(values)))

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 import torch
 
-from xclearn.algorithms.elias.checks import needs_paths, require_sizes
+from xclearn.algorithms.elias.checks import needs_paths, require_sizes, unread
 from xclearn.algorithms.elias.cost import Before, index_cost
 from xclearn.algorithms.elias.learned_edges import EdgeIndex, IndexedNetwork, PairClassifier, random_edges
 from xclearn.algorithms.elias.stages import IndexedStages, Phase, usual_rates
@@ -122,6 +122,9 @@ class Elias(Algorithm):
             "edge_scale": n_labels / n_clusters,
             "negatives": negatives,
         }
+
+    def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        return unread(self, size)
 
     def _plan(self, size: Size, device: str) -> Plan:
         require_sizes(self, size)

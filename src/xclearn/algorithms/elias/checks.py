@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from xclearn.errors import ConfigError
@@ -23,6 +24,24 @@ def require_sizes(elias: Elias, size: Size) -> None:
     if elias.negatives != "shortlist" and (setting := needs_paths(elias)):
         what, got = "asks for classifiers that are trained on paths", f"negatives = {elias.negatives}"
         raise ConfigError(what, where=setting, got=got, todo='Set negatives = "shortlist".')
+
+
+def unread(elias: Elias, size: Size) -> Iterator[tuple[str, str]]:
+    """Settings that nothing reads as the others stand, each with what would make something read it."""
+    yield "set second.edge_lr", "first.edge_lr"  # the edges of stage 1 are fixed
+    if elias.training == "partition":
+        names = "second second_epochs edges_per_cluster edge_scale edge_start restart_labels"
+        yield 'set training = "two_stages"', names
+    if elias.training == "end_to_end":
+        names = "first first_epochs cluster_text recluster_after edge_start restart_labels"
+        yield 'set training = "two_stages"', names
+    if elias.negatives != "drawn":
+        yield 'set negatives = "drawn"', "n_drawn"
+    if size.n_label_entries == 0:
+        yield "give label texts", "cluster_text"
+    for name, phase in (("first", elias.first), ("second", elias.second)):
+        if phase.average_from == 1:
+            yield f"set {name}.average_from below 1", f"{name}.average_every"
 
 
 def needs_paths(elias: Elias) -> str | None:

@@ -115,6 +115,12 @@ class Lightdxml(Algorithm):
             "fusion_weight": AUTO if self.stopping else 0.75 if negatives == "all" else 0.3,
         }
 
+    def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        if not self._nearest:
+            yield 'set negatives = "nearest"', "refresh_every n_random search final_refresh"
+        if not self.reranker_epochs:
+            yield "set reranker_epochs", "reranker_lr reranker_size reranker_random reranker_weight"
+
     def _plan(self, size: Size, device: str) -> Plan:
         dim, n_labels, batch = self.embedding_dim, size.n_labels, self.label_batch_size
         tokens = size.sparse_tokens(self.batch_size, device)
