@@ -6,10 +6,10 @@ confused with, Module III adds a residual block of bounded norm, Module IV train
 the lists. A re-ranker, a fresh network, learns from Module IV's own mistakes. Each choice of a module is a setting.
 
 What differs from the authors' code: with `negatives = "all"` (the default on a GPU, and for few labels, but for
-`surrogate = "none"`, which is DeepXML-ANNS) Module IV trains against all labels and needs no lists; label rows start at zero with the prior −ln L and are trained by SGD
-instead of Adam; blocks have no bias; one learning-rate cycle a stage instead of halvings; a served model looks for
-candidates among label centres only, not among training documents; the weight of the two scores is chosen on held-out
-documents, never on test.
+`surrogate = "none"`, which is DeepXML-ANNS) Module IV trains against all labels and needs no lists; label rows start at
+zero with the prior −ln L and are trained by SGD instead of Adam; blocks have no bias; one learning-rate cycle a stage
+instead of halvings; a served model looks for candidates among label centres only, not among training documents; the
+weight of the two scores is chosen on held-out documents, never on test.
 """
 
 from __future__ import annotations
