@@ -7,6 +7,7 @@ to its default to be set. Settings that only some path reads are tried on each p
 import dataclasses
 import functools
 import json
+import sys
 import tempfile
 import typing
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,6 @@ from planted import planted
 from xclearn import algorithms, config
 from xclearn.data import Dataset
 from xclearn.errors import MissingExtra, XclearnError
-from xclearn.search import nearest
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.prepare import Size
 
@@ -240,7 +240,7 @@ def test_beyond_exact_labels_a_step_scores_a_sample_on_every_device():
 )
 def test_where_vectors_are_searched_an_index_is_asked_for(monkeypatch, name, settings):
     """Where faiss is not installed that is an error; exact search needs none."""
-    monkeypatch.setattr(nearest, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "faiss", None)
     once = {field: 1 for field in ("surrogate_epochs", "ranker_epochs", "model_epochs") if field in known(name)}
     with pytest.raises(MissingExtra, match="faiss"):
         config.build(found(name), once | settings | {"search": "hnsw"}, name).fit(data(), device="cpu")
