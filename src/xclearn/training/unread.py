@@ -33,6 +33,6 @@ def with_own_epochs(algorithm: AnyAlgorithm, size: Size, device: str) -> AnyAlgo
     """A copy without the epochs of stages that it does not have: a blend gives all stages of all members theirs."""
     chosen = config.resolve(algorithm, algorithm._auto(size, device))
     idle = {name for _, names in chosen._unread(size, device) for name in names.split() if name.endswith("epochs")}
-    fields: tuple[Any, ...] = dataclasses.fields(algorithm)  # type: ignore[arg-type]
+    fields: tuple[Any, ...] = dataclasses.fields(algorithm)
     usual = {field.name: field.default for field in fields if field.name in idle}
-    return dataclasses.replace(algorithm, **usual)  # type: ignore[type-var]
+    return dataclasses.replace(algorithm, **usual)
