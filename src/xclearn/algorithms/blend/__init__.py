@@ -41,6 +41,7 @@ from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size, prepare
 from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
+from xclearn.training.unread import with_own_epochs
 
 
 @final
@@ -79,7 +80,8 @@ class Blend(Algorithm):
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
-        plans = [member._resolve(size, device)._plan(size, device) for member in self._members().values()]
+        members = [with_own_epochs(member, size, device) for member in self._members().values()]
+        plans = [member._resolve(size, device)._plan(size, device) for member in members]
         stages = tuple(
             replace(stage, name=f"{name}-{stage.name}")
             for name, plan in zip(self._members(), plans, strict=True)
