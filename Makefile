@@ -6,7 +6,7 @@ NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
 BASE ?= main
 
 .PHONY: setup pins demo test fuzz fuzz-readers smoke-offline lint test-slow golden count chaos determinism \
-	races bench bench-serve soak docs
+	races bench bench-serve soak docs test-distributed
 
 setup: .venv/setup.stamp
 
@@ -74,6 +74,11 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+
+# Many files on a local Ray cluster. Ray is installed beside the environment, and only for these tests.
+test-distributed: setup
+	test -d .bench/ray || $(BIN)/python -m pip install -q --target .bench/ray 'ray>=2.40'
+	PYTHONPATH=.bench/ray $(BIN)/python -m pytest tests/test_integrations_ray.py
 
 test-slow: setup  # what takes minutes: the whole demo
 	$(BIN)/python -m pytest -m slow

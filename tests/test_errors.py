@@ -1,6 +1,7 @@
 """The one sentence of every error: what, where, the value that came, what is allowed, what to do."""
 
 import inspect
+import pickle
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_a_sentence_is_one_line_whatever_came():
 
 def test_one_tree():
     """The command line and the server catch the root; a user can catch a branch."""
-    assert len(TREE) == 7
+    assert len(TREE) == 8
     for kind in TREE:
         with pytest.raises(XclearnError, match="it broke; got 1"):
             raise kind("it broke", got=1)
@@ -77,3 +78,11 @@ def test_nearest_name(name, hint):
 
 def test_nearest_of_nothing():
     assert nearest("x", []) == "Known: none."
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_an_error_comes_from_another_process_as_it_was(kind):
+    error = kind("it broke", where="a.csv", got=3, allowed="4", todo="Mend it.")
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert (str(again), again.got, again.todo) == (str(error), 3, "Mend it.")

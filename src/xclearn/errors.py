@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class XclearnError(Exception):
@@ -24,6 +25,10 @@ class XclearnError(Exception):
     ) -> None:
         self.what, self.where, self.got, self.allowed, self.todo = what, where, got, allowed, todo
         super().__init__(self._sentence())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors come back from other processes as they were."""
+        return _again, (type(self), self.what, self.where, self.got, self.allowed, self.todo)
 
     def _sentence(self) -> str:
         sentence = f"{self.where}: {self.what}" if self.where else self.what
@@ -55,6 +60,10 @@ class PlanError(XclearnError):
     """Training would not fit into the memory that there is."""
 
 
+class ProcessError(XclearnError):
+    """Another process of a job over several ended or cannot be reached."""
+
+
 class MissingExtra(XclearnError):
     """An optional dependency is needed and not installed."""
 
@@ -64,6 +73,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f"Did you mean '{match[0]}'?" if match else f"Known: {', '.join(names) or 'none'}."
+
+
+def _again(kind: type[XclearnError], what: str, *parts: Any) -> XclearnError:
+    return kind(what, **dict(zip(("where", "got", "allowed", "todo"), parts, strict=True)))
 
 
 def _short(value: object, limit: int = 120) -> str:

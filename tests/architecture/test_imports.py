@@ -17,7 +17,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 FLOW = [
     {"_version", "errors", "extras", "limits", "files", "writing", "config"},
     *({name} for name in ("kernels", "text", "data", "labels", "metrics", "inference", "parts", "search")),
-    *({name} for name in ("training", "algorithms", "integrations", "serving", "cli")),
+    *({name} for name in ("training", "algorithms", "integrations", "serving", "cli", "__main__")),
 ]
 TIER = {name: tier for tier, names in enumerate(FLOW) for name in names}
 USERS_OF_EXTRAS = {"integrations", "serving"}

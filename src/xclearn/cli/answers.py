@@ -16,11 +16,11 @@ from xclearn.data.inputs import Input
 from xclearn.data.tables import Row
 from xclearn.errors import ConfigError, DataError, nearest
 from xclearn.inference.predictor import Suggestion
+from xclearn.integrations.arrow import PREDICTIONS, answer_type, plain
 
 Block = Sequence[tuple[Input, list[Suggestion]]]
 Write = Callable[[Block], None]
 
-PREDICTIONS = "predictions"  # the key, or column, that JSON lines and Parquet get
 _FORMATS = ("table", "jsonl", "tsv", "csv", "parquet")
 
 
@@ -80,7 +80,7 @@ def _on_stream(chosen: str, stream: TextIO, k: int, with_texts: bool) -> Write:
 
 def _jsonl(given: Input, found: list[Suggestion]) -> str:
     _refuse_taken(given.row, (PREDICTIONS,))
-    return json.dumps(given.row | {PREDICTIONS: list(map(_plain, found))}, ensure_ascii=False, default=str) + "\n"
+    return json.dumps(given.row | {PREDICTIONS: list(map(plain, found))}, ensure_ascii=False, default=str) + "\n"
 
 
 def _tsv(given: Input, found: list[Suggestion]) -> str:
@@ -140,7 +140,7 @@ class _ParquetAnswers(contextlib.AbstractContextManager["_ParquetAnswers"]):
         try:
             if self._file is None:
                 self._open(rows)
-            table = [row | {PREDICTIONS: list(map(_plain, found))} for row, (_, found) in zip(rows, block, strict=True)]
+            table = [row | {PREDICTIONS: list(map(plain, found))} for row, (_, found) in zip(rows, block, strict=True)]
             for row in rows:
                 _refuse_other_keys(row, self._schema.names)
             self._file.write_table(pa.Table.from_pylist(table, schema=self._schema))
@@ -155,8 +155,7 @@ class _ParquetAnswers(contextlib.AbstractContextManager["_ParquetAnswers"]):
         schema = pa.Table.from_pylist(rows).schema if self._schema is None else self._schema
         fields = [pa.field(field.name, pa.string()) if pa.types.is_null(field.type) else field for field in schema]
         _refuse_taken(dict.fromkeys(schema.names), (PREDICTIONS,))
-        answer = pa.struct([("label", pa.string()), ("score", pa.float32()), ("text", pa.string())])
-        self._schema = pa.schema([*fields, pa.field(PREDICTIONS, pa.list_(answer))])
+        self._schema = pa.schema([*fields, pa.field(PREDICTIONS, answer_type())])
         self._file = ParquetWriter(self._path, self._schema)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -164,12 +163,6 @@ class _ParquetAnswers(contextlib.AbstractContextManager["_ParquetAnswers"]):
             self._open([])
         if self._file is not None:
             self._file.close()
-
-
-def _plain(suggestion: Suggestion) -> Row:
-    """Label and score, and what the label says where the model knows it."""
-    text = {} if suggestion.text is None else {"text": suggestion.text}
-    return {"label": suggestion.label, "score": suggestion.score} | text
 
 
 def _cell(value: Any) -> str:

@@ -134,7 +134,11 @@ def train(
 def predict(
     model: ModelPath,
     file: Annotated[
-        str, typer.Argument(metavar="FILE|-", help="A table (csv, tsv, jsonl, parquet), or a text a line.")
+        str,
+        typer.Argument(
+            metavar="FILE|-",
+            help="A table (csv, tsv, jsonl, parquet), a text a line, or a folder or 'pattern' of these.",
+        ),
     ] = "-",
     k: Annotated[int, typer.Option("-k", help="Labels per text.")] = 5,
     out: Annotated[
@@ -159,15 +163,24 @@ def predict(
     ] = None,
     text_column: TextColumn = None,
     delimiter: Delimiter = None,
+    engine: Annotated[str, typer.Option(help="What answers many files: processes, or ray, also on a cluster.")] = "",
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Files that are answered at once.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Only the files that have no answers yet.")] = False,
 ) -> None:
-    """Predict labels of texts; the other columns of a table are kept."""
+    """Predict labels of texts; the other columns of a table are kept. Of many files each gets a file in -o."""
     from xclearn.cli.answers import Output
-    from xclearn.cli.predicting import Asked, predict_file
+    from xclearn.cli.batch import Many, is_many
+    from xclearn.cli.predicting import Asked, predict_file, predict_folder
     from xclearn.data import Reading
     from xclearn.inference.thresholds import Threshold
 
     output, threshold = Output(out, format, overwrite), Threshold(min_score, target_precision, best_f1, by_frequency)
-    predict_file(model, file, Asked(k, threshold, tail), output, device, Reading(text_column, delimiter=delimiter))
+    asked, reading = Asked(k, threshold, tail), Reading(text_column, delimiter=delimiter)
+    many = Many(engine, workers, resume)
+    if many.asked_for or is_many(file):
+        predict_folder(model, file, asked, output, device, reading, many)
+    else:
+        predict_file(model, file, asked, output, device, reading)
 
 
 @app.command()

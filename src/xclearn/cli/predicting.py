@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xclearn.cli.answers import Output, writer
 from xclearn.cli.progress import say
@@ -17,6 +17,9 @@ from xclearn.data.tables import parquet_schema
 from xclearn.errors import ConfigError
 from xclearn.inference.predictor import Predictor, suggestions
 from xclearn.inference.thresholds import Threshold
+
+if TYPE_CHECKING:
+    from xclearn.cli.batch import Many
 
 _AT_ONCE = 1024
 
@@ -41,23 +44,54 @@ def predict_file(model: Path, file: str, asked: Asked, output: Output, device: s
     """Read texts from a file or stdin and write the best labels of each."""
     asked.check()
     output.chosen_format()  # what is wrong with it is said before the model is loaded
-    predictor = Predictor.load(model, device=device)
+    predictor = _told(Predictor.load(model, device=device), asked)
+    typed = file == "-" and sys.stdin.isatty()
+    if typed:
+        say("Type a text and press Enter; Ctrl-D ends.")
+    with _counter(output, typed) as count:
+        for n_texts in answers(predictor, asked, file, output, reading, 1 if typed else _AT_ONCE):
+            count(n_texts)
+
+
+def predict_folder(
+    model: Path, pattern: str, asked: Asked, output: Output, device: str, reading: Reading, many: Many
+) -> None:
+    """The same for the files of a folder or pattern, each into a file of its own."""
+    from xclearn.cli.batch import Work, files_of, predict_files
+
+    asked.check()
+    if output.path is None:
+        raise ConfigError("answers to many files need a folder", where="-o", todo="Name a folder with -o.")
+    if output.format not in ("", "jsonl", "parquet"):
+        raise ConfigError("unknown format", where="--format", got=output.format, allowed="jsonl, parquet")
+    files = files_of(pattern)
+    _told(Predictor.load(model, device=device), asked)  # here, and so once, every byte is verified
+    work = Work(model.resolve(), output.path.resolve(), output.format, asked, reading, device, many.n_threads)
+    predict_files(work, files, many, overwrite=output.overwrite)
+
+
+def _told(predictor: Predictor, asked: Asked) -> Predictor:
+    """The same, when it can be asked this; which thresholds that means is said."""
     if asked.tail is not None:
         predictor.require_tail(asked.tail)
     for words in asked.threshold.told(predictor.model.servable):
         say(words)
-    least = asked.threshold.least(predictor.model.servable)
-    typed = file == "-" and sys.stdin.isatty()
-    if typed:
-        say("Type a text and press Enter; Ctrl-D ends.")
+    return predictor
+
+
+def answers(
+    predictor: Predictor, asked: Asked, file: str, output: Output, reading: Reading, at_once: int = _AT_ONCE
+) -> Iterator[int]:
+    """Write the answers to the texts of a file or stdin; gives how many each block has."""
     inputs = read_inputs(sys.stdin.buffer if file == "-" else file, reading)
     with_texts = isinstance(predictor.labels.texts, Sequence)
-    with writer(output, asked.k, with_texts, _schema(file)) as write, _counter(output, typed) as count:
-        for block in _blocks(inputs, 1 if typed else _AT_ONCE):
+    least = asked.threshold.least(predictor.model.servable)
+    with writer(output, asked.k, with_texts, _schema(file)) as write:
+        for block in _blocks(inputs, at_once):
             best = predictor.predict([given.text for given in block], asked.k, tail=asked.tail)
             found = suggestions(predictor.labels, best, least)
             write(list(zip(block, found, strict=True)))
-            count(len(block))
+            yield len(block)
 
 
 def _schema(file: str) -> Any:

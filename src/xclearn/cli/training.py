@@ -18,6 +18,7 @@ from xclearn.writing import remove_leftovers
 
 if TYPE_CHECKING:
     from xclearn.data import Dataset
+    from xclearn.parts.ranks import Ranks
     from xclearn.training.algorithm import Algorithm
     from xclearn.training.checkpoint import Checkpoint
 
@@ -52,8 +53,14 @@ class Request:
 
 def train_model(request: Request) -> None:
     """Train, measure, write; Ctrl-C keeps the checkpoint, says how to go on, and ends with 130."""
+    from xclearn.training.sharding import job
+
     try:
-        _train(request)
+        with job() as ranks:
+            if ranks.is_first:
+                _train(request, ranks)
+            else:
+                _join(request, ranks)
     except KeyboardInterrupt:
         if request.checkpoint.is_dir():
             say(f"interrupted: the checkpoint is in {request.checkpoint}; run the same command with --resume to go on")
@@ -62,20 +69,14 @@ def train_model(request: Request) -> None:
         raise typer.Exit(130) from None
 
 
-def _train(request: Request) -> None:
+def _train(request: Request, ranks: Ranks) -> None:
     from xclearn.data.checks import missed_separator
-    from xclearn.data.splits import with_test
     from xclearn.training.checkpoint import Checkpoint
 
     source, algorithm = read_request(request)
-    for path in (request.out, request.checkpoint):
-        remove_leftovers(path)
-    if request.resume and not request.overwrite and _was_finished(request):
+    if not ranks.by_first(lambda: _is_to_do(request)):
         return
-    refuse_occupied(request.out, request.overwrite)
-    data = read_data(source, request.reading)
-    if request.test_share is not None:
-        data = with_test(data, request.test_share)
+    data = _read(source, request)
     say(describe(data))
     for finding in missed_separator(data):
         say(f"warning: {finding.count:,} {finding.what}, for example: {finding.examples[0]}")
@@ -88,6 +89,31 @@ def _train(request: Request) -> None:
         checkpoint.remove()
     measured = "" if request.test_share is not None else shlex.join([source, *request.reading.flags()])
     _say_what_next(values, shlex.quote(str(request.out)), measured)
+
+
+def _join(request: Request, ranks: Ranks) -> None:
+    """Train beside the first process, which alone says and writes."""
+    source, algorithm = read_request(request)
+    if ranks.by_first(lambda: True):
+        data, checkpoint = _read(source, request), request.checkpoint
+        algorithm.fit(data, device=request.device, seed=request.seed, checkpoint=checkpoint, resume=request.resume)
+
+
+def _is_to_do(request: Request) -> bool:
+    """Whether there is no such model yet; leftovers go, and what is in the way is refused."""
+    for path in (request.out, request.checkpoint):
+        remove_leftovers(path)
+    if request.resume and not request.overwrite and _was_finished(request):
+        return False
+    refuse_occupied(request.out, request.overwrite)
+    return True
+
+
+def _read(source: str, request: Request) -> Dataset:
+    from xclearn.data.splits import with_test
+
+    data = read_data(source, request.reading)
+    return data if request.test_share is None else with_test(data, request.test_share)
 
 
 def _was_finished(request: Request) -> bool:

@@ -30,6 +30,9 @@ def row_width(dim: int) -> int:
     return aligned(dim + 2)
 
 
+_Step = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]  # of x (n, D): its gradient, and the loss
+
+
 class LabelPairs(NamedTuple):
     """Documents of a batch and labels that are trained together, label after label."""
 
@@ -91,15 +94,15 @@ class RowClassifier(nn.Module):
 
     def exact_loss(self, x: torch.Tensor, positives: Gathered, *, measure: bool) -> torch.Tensor:
         """Train all rows on a batch `x` (n, D); the gradient is of the mean loss, the value NaN unless measured."""
-        return _Fused.apply(x, lambda x: self.step(x, positives, None, measure))
+        return self._trained(x, lambda x: self.step(x, positives, None, measure))
 
     def sampled_loss(self, x: torch.Tensor, positives: Gathered, labels: torch.Tensor) -> torch.Tensor:
         """Train the rows `labels` (S,), ascending and holding every positive of the batch."""
-        return _Fused.apply(x, lambda x: self.step(x, positives, labels, True))
+        return self._trained(x, lambda x: self.step(x, positives, labels, True))
 
     def shortlist_loss(self, x: torch.Tensor, pairs: LabelPairs) -> torch.Tensor:
         """Train each document of a batch `x` (n, D) on its own labels only."""
-        return _Fused.apply(x, lambda x: self.pair_step(x, pairs))
+        return self._trained(x, lambda x: self.pair_step(x, pairs))
 
     @torch.no_grad()
     def best(self, x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -112,24 +115,27 @@ class RowClassifier(nn.Module):
             ids.append(found.indices + begin + self.rows.start)
             scores.append(found.values)
         merged, order = torch.cat(scores, dim=1).topk(min(k, len(self.rows)), dim=1)
-        return torch.cat(ids, dim=1).gather(1, order), merged
+        return self.rows.best(torch.cat(ids, dim=1).gather(1, order), merged, k)
 
     @torch.no_grad()
     def logits(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Of each row of `x` (n, D) with its own labels (n, m): (n, m)."""
         at_once = max(1, PAIRS_AT_ONCE // max(1, labels.shape[1]))
-        parts = zip(self._augment(x).float().split(at_once), (labels - self.rows.start).split(at_once), strict=True)
-        return torch.cat([(self.table[own] @ inputs[:, :, None])[:, :, 0] for inputs, own in parts])
+        parts = zip(self._augment(x).float().split(at_once), self.rows.places(labels).split(at_once), strict=True)
+        scores = torch.cat([(self.table[own] @ inputs[:, :, None])[:, :, 0] for inputs, own in parts])
+        return self.rows.scores(scores, labels)
 
     @torch.no_grad()
     def forward(self, x: torch.Tensor, owner: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Of pairs of a row of `x` (n, D) and a label (m,): (m,)."""
-        pairs = self._augment(x), self._rows(slice(None)), owner, labels - self.rows.start
+        pairs = self._augment(x), self._rows(slice(None)), owner, self.rows.places(labels)
         # on a GPU `pair_scores` would round the scores to the inputs' half precision
-        return pair_scores(*pairs) if x.device.type == "cpu" else products(*pairs).scores()
+        scores = pair_scores(*pairs) if x.device.type == "cpu" else products(*pairs).scores()
+        return self.rows.scores(scores, labels)
 
     def served(self, vector: str) -> components.Classifier:
-        weight = self.weight.detach().cpu()
+        """The rows of all processes, in the first."""
+        weight = self.rows.of_all(self.weight)
         return components.Classifier(
             vector, weight[:, : self.dim].contiguous().numpy(), (weight[:, self.dim] + self.prior).numpy()
         )
@@ -140,11 +146,27 @@ class RowClassifier(nn.Module):
         """Update rows; returns the gradient of the mean loss with respect to `x` (n, D), and the mean loss."""
         inputs = self._augment(x)  # (n, width)
         if labels is not None:
-            columns = torch.searchsorted(labels, positives.columns)
-            loss, gradient = self._update(inputs, labels - self.rows.start, positives.owner, columns, measure)
+            loss, gradient = self._update_drawn(inputs, positives, labels, measure)
         else:
             loss, gradient = self._update_all(inputs, positives, measure)
         return gradient[:, : self.dim].to(x.dtype) / len(x), loss / len(x)
+
+    def _trained(self, x: torch.Tensor, step: _Step) -> torch.Tensor:
+        """The loss, with a gradient of `x`, that `step` makes; every process has its own labels' part of both."""
+        loss: torch.Tensor = _Fused.apply(x, lambda x: self.rows.ranks.sum(*step(x)))
+        return loss
+
+    def _update_drawn(
+        self, inputs: torch.Tensor, positives: Gathered, labels: torch.Tensor, measure: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `_update_all`, for the rows of `labels` (S,) that are here."""
+        here = self.rows.among(labels)
+        if here.start == here.stop:
+            return inputs.new_zeros(()), torch.zeros_like(inputs)
+        columns = torch.searchsorted(labels, positives.columns) - here.start
+        return self._update(
+            inputs, labels[here] - self.rows.start, positives.owner, columns, measure, n_scored=len(labels)
+        )
 
     def _update_all(
         self, inputs: torch.Tensor, positives: Gathered, measure: bool
@@ -152,8 +174,8 @@ class RowClassifier(nn.Module):
         """Train all rows, block after block; returns the summed loss and the gradient of the inputs (n, width)."""
         parts = []
         for begin, end in blocks(len(self.table), len(inputs), inputs.device.type):
-            columns = positives.columns - (begin + self.rows.start)
-            parts.append(self._update(inputs, slice(begin, end), positives.owner, columns, measure))
+            rows, columns = slice(begin, end), positives.columns - (begin + self.rows.start)
+            parts.append(self._update(inputs, rows, positives.owner, columns, measure, n_scored=self.rows.n_labels))
         if len(parts) == 1:
             return parts[0]
         losses, gradients = (torch.stack(part) for part in zip(*parts, strict=True))
@@ -161,20 +183,23 @@ class RowClassifier(nn.Module):
 
     def pair_step(self, x: torch.Tensor, pairs: LabelPairs) -> tuple[torch.Tensor, torch.Tensor]:
         """As `step`, for pairs; on a CPU in the native core."""
+        scale = len(x) / max(1, len(pairs.labels)) if self.loss == "bce_mean" else 1.0
+        here = self.rows.among(pairs.labels)
+        if here.start == here.stop:
+            return torch.zeros_like(x), x.new_zeros(())
+        pairs = LabelPairs(*(part[here] for part in pairs))
         if x.device.type == "cpu" and kernels.BACKEND == "native":
-            return self._native_pair_step(x, pairs)
+            return self._native_pair_step(x, pairs, scale)
         inputs = self._augment(x)  # (n, width)
         labels, place = pairs.labels.unique_consecutive(return_inverse=True)
         rows = self._rows(labels - self.rows.start)  # (S, width)
-        scale = len(x) / max(1, len(pairs.labels)) if self.loss == "bce_mean" else 1.0
         of_pairs = products(inputs, rows, pairs.owner, place)
         error, loss = pair_gradient(of_pairs.scores(), pairs.targets, self.loss == "squared_hinge")
         gradient, change = of_pairs.gradients(error * scale)
         self._change(labels - self.rows.start, change)
         return gradient[:, : self.dim].to(x.dtype) / len(x), loss * scale / len(x)
 
-    def _native_pair_step(self, x: torch.Tensor, pairs: LabelPairs) -> tuple[torch.Tensor, torch.Tensor]:
-        scale = len(x) / max(1, len(pairs.labels)) if self.loss == "bce_mean" else 1.0
+    def _native_pair_step(self, x: torch.Tensor, pairs: LabelPairs, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
         loss, gradient = train_pairs(
             self._augment(x).detach().numpy(),
             self.table.numpy(),
@@ -194,6 +219,8 @@ class RowClassifier(nn.Module):
         owner: torch.Tensor,
         columns: torch.Tensor,
         measure: bool,
+        *,
+        n_scored: int,  # labels in the step, in all processes
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Train one block of rows; returns its summed loss and its part of the gradient of the inputs (n, width)."""
         weight = self._rows(rows)  # (C, width)
@@ -202,8 +229,7 @@ class RowClassifier(nn.Module):
             inputs, weight, owner, columns, measure, n_outputs=n_labels, hinge=self.loss == "squared_hinge"
         )  # (n, C)
         if self.loss == "bce_mean":
-            total = len(self.rows) if isinstance(rows, slice) else len(weight)
-            scores, loss = scores.div_(total), loss / total
+            scores, loss = scores.div_(n_scored), loss / n_scored
         gradient = scores @ weight
         if isinstance(rows, slice):
             rows = slice(rows.start, min(rows.stop, len(self.rows)))
@@ -226,8 +252,14 @@ class RowClassifier(nn.Module):
     def _augment(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cat([x.to(self.compute), self.constants.expand(len(x), -1)], dim=1)
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Without the idle rows: how many there are depends on how many processes share the labels."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}table"] = self.weight
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
+        state[f"{prefix}table"] = torch.cat([state[f"{prefix}table"][: len(self.rows)], self.table[len(self.rows) :]])
+        super()._load_from_state_dict(state, prefix, *args)
         if self.shadow is not None:
             self.shadow.copy_(self.table)
 

@@ -53,7 +53,7 @@ class Negatives:
         generator: torch.Generator,
     ) -> torch.Tensor:
         """Train the classifier on `vectors` (n, D) of the documents `rows`: the mean loss; see `RowTask.loss`."""
-        n_labels = len(classifier.rows)
+        n_labels = classifier.rows.n_labels
         if self.shortlist is not None:
             random = self.draw(n_labels, (len(rows), self.drawn), generator)
             listed = torch.cat([self.shortlist[rows].long(), random], dim=1)
@@ -113,13 +113,14 @@ class RowTask:
 
 
 def row_classifier(
-    n_outputs: int, dim: int, lr: float, optimiser: str, loss: OutputLoss, device: torch.device
+    rows: int | LabelRows, dim: int, lr: float, optimiser: str, loss: OutputLoss, device: torch.device
 ) -> RowClassifier:
     """Rows that start at zero, with every output near its base rate, or at the margin of the hinge."""
-    update = ROW_UPDATES[optimiser](n_outputs, row_width(dim), lr)
-    prior = -1.0 if loss == "squared_hinge" else -math.log(n_outputs + 1)
+    rows = LabelRows(0, rows) if isinstance(rows, int) else rows
+    update = ROW_UPDATES[optimiser](len(rows), row_width(dim), lr)
+    prior = -1.0 if loss == "squared_hinge" else -math.log(rows.n_labels + 1)
     compute = torch.bfloat16 if device.type == "cuda" else torch.float32
-    return RowClassifier(LabelRows(0, n_outputs), dim, prior, update, compute, loss)
+    return RowClassifier(rows, dim, prior, update, compute, loss)
 
 
 def row_weights(n_outputs: int, dim: int, optimiser: Literal["sgd", "adam"], device: str) -> Weights:

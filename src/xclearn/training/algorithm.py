@@ -45,6 +45,7 @@ from xclearn.training.plan import Plan, available_memory, measured_flops, requir
 from xclearn.training.prepare import Prepared, Size, prepare
 from xclearn.training.re_ranking import re_ranked, require_hold_out
 from xclearn.training.run import Callback, Run, pick_device
+from xclearn.training.sharding import require_alone_or
 from xclearn.training.stage import Stage, Stopping
 from xclearn.training.unread import refuse_unread
 
@@ -117,6 +118,10 @@ class Algorithm(Calibrating, ABC):
         """Settings that nothing reads, every field being set: what would make something read them, and their names."""
         yield from ()
 
+    def _shares_rows(self) -> bool:
+        """Whether processes can each hold a part of the label rows (`training/sharding.py`); every field is set."""
+        return False
+
     def _text_rows(self) -> Sequence[TextRows | None]:
         """How each member of what is served makes a row of a new label's text; none: no member can."""
         return []
@@ -135,7 +140,8 @@ class Algorithm(Calibrating, ABC):
     ) -> Self:
         """Learn from the train split of a `Dataset`; or from texts and the labels of each, or a frame with both.
 
-        `checkpoint` names a folder to keep every epoch in; `resume` continues from it.
+        `checkpoint` names a folder to keep every epoch in; `resume` continues from it. Of several processes that share
+        the label rows only the first is fitted.
         """
         started = time.perf_counter()
         data = dataset_of(data, labels)
@@ -147,12 +153,17 @@ class Algorithm(Calibrating, ABC):
         prepared = prepare(learnt_from, self.vectoriser, self.stopping, seed)
         if prepared.n_cut:
             run.note(texts_cut_at_max_length=prepared.n_cut)
-        chosen = self._resolve(prepared.size, place.type)
-        chosen._announce(prepared.size, run)
+        size = dataclasses.replace(prepared.size, n_processes=run.ranks.count)
+        chosen = self._resolve(size, place.type)
+        require_alone_or(chosen._shares_rows(), self.name)
+        chosen._announce(size, run)
         fingerprint = chosen._fingerprint(data, seed, place.type)
         with run.checkpoint.held():
             run.checkpoint.open(fingerprint, resume=resume, threads=run.threads)
             chosen._train(prepared, run)
+            if not run.ranks.is_first:
+                chosen._servable(prepared)  # its label rows go to the first process
+                return self
             servable = chosen._finished(prepared, run)
             if chosen.calibrate and not isinstance(servable, Blend):
                 servable = calibrated_alone(self.name, servable, prepared, held or prepared.held_out, run)
@@ -245,7 +256,8 @@ class Algorithm(Calibrating, ABC):
         """Log the plan, or refuse it with the setting that would fit."""
         kind = run.device.type
         plan = self._plan(size, kind)
-        require_fit(plan, available_memory(run.device), lambda: self._alternatives(size, kind))
+        available = available_memory(run.device) // (run.ranks.n_here if kind == "cpu" else 1)
+        require_fit(plan, available, lambda: self._alternatives(size, kind))
         run.log("plan", algorithm=self.name, **plan.facts(measured_flops(run.device)))
 
     @final
@@ -294,7 +306,8 @@ class Algorithm(Calibrating, ABC):
     def _about(self, chosen: Algorithm, data: Dataset, run: Run, seconds: float) -> dict[str, Any]:
         plain, resolved = config.to_plain(self), config.to_plain(chosen)
         threads = {} if run.threads is None else {"threads": run.threads}
-        training = {"seed": run.seed, "device": run.device.type, **threads, "seconds": round(seconds, 1)}
+        processes = {} if run.ranks.count == 1 else {"processes": run.ranks.count}
+        training = {"seed": run.seed, "device": run.device.type, **threads, **processes, "seconds": round(seconds, 1)}
         return {
             "xclearn": __version__,
             "algorithm": self.name,

@@ -18,9 +18,13 @@ import numpy as np
 
 from xclearn.errors import ModelError
 from xclearn.inference.tensors import read_tensors, write_tensors
+from xclearn.parts.label_rows import LabelRows
+from xclearn.parts.ranks import here
+from xclearn.training.sharding import Kept, handed_out
 from xclearn.writing import atomic_path, locked, make_folders, remove_folder, remove_leftovers_in, sync, writing_to
 
 _INDEX, _LOCK = "checkpoint.json", "checkpoint.lock"
+_NO_ROWS: Mapping[str, LabelRows] = {}
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}\.tmp|\.tmp[A-Za-z0-9]{6}")
 
 
@@ -28,12 +32,14 @@ _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}\.tmp|\.tmp[A-Za-z0-9]{6}")
 class Checkpoint:
     """A folder of named tensor files. Without a folder nothing is kept and nothing found.
 
-    With `replace`, what an earlier run left in the folder is removed instead of refused.
+    With `replace`, what an earlier run left in the folder is removed instead of refused. Of several processes only the
+    first touches the folder.
     """
 
     def __init__(self, folder: Path | None, *, replace: bool = False) -> None:
         self.folder, self._replace = folder, replace
         self._is_held = False
+        self._ranks = here()
 
     @classmethod
     def of(cls, folder: str | Path | Checkpoint | None) -> Checkpoint:
@@ -43,7 +49,7 @@ class Checkpoint:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Within this block no other run uses the folder. A block inside a block changes nothing."""
-        if self.folder is None or self._is_held:
+        if self.folder is None or self._is_held or not self._ranks.is_first:
             yield
             return
         made = make_folders(self.folder)
@@ -62,10 +68,13 @@ class Checkpoint:
 
         `threads` is how many torch computes with, where that changes the last bits.
         """
-        if self.folder is None:
-            if resume:
-                raise ModelError("nothing to resume", todo="Name the checkpoint folder of the earlier run.")
-            return
+        if self.folder is not None:
+            self._ranks.by_first(lambda: self._open(fingerprint, resume, threads))
+        elif resume:
+            raise ModelError("nothing to resume", todo="Name the checkpoint folder of the earlier run.")
+
+    def _open(self, fingerprint: str, resume: bool, threads: int | None) -> None:
+        assert self.folder is not None
         index = self.folder / _INDEX
         remove_leftovers_in(self.folder)
         if resume:
@@ -112,16 +121,24 @@ class Checkpoint:
             raise ModelError("the checkpoint is damaged", where=str(index)) from error
         return facts
 
-    def save(self, name: str, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-        """Keep tensors and JSON facts under a name, atomically."""
-        if self.folder is not None:
-            arrays = {key: _array(value) for key, value in tensors.items()}
+    def save(
+        self, name: str, tensors: Mapping[str, Any], facts: Mapping[str, Any], rows: Mapping[str, LabelRows] = _NO_ROWS
+    ) -> None:
+        """Keep tensors and JSON facts under a name, atomically; `rows` says which have a row for each label."""
+        if self.folder is None:
+            return
+        whole = {key: rows[key].of_all(value) if key in rows else value for key, value in tensors.items()}
+        if self._ranks.is_first:
+            arrays = {key: _array(value) for key, value in whole.items()}
             said = json.dumps(facts)
             write_tensors(self._path(name), arrays, {"facts": said, "checksum": _checksum(arrays, said)})
 
-    def load(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-        """What was kept under a name, copied out of the file, or None."""
-        if self.folder is None or not self._path(name).exists():
+    def load(self, name: str, rows: Mapping[str, LabelRows] = _NO_ROWS) -> Kept | None:
+        """What was kept under a name, copied out of the file, or None; of `rows` those of this process."""
+        return None if self.folder is None else handed_out(self._ranks, lambda: self._read(name), rows)
+
+    def _read(self, name: str) -> Kept | None:
+        if not self._path(name).exists():
             return None
         tensors, metadata = read_tensors(self._path(name))
         arrays, said = {key: np.array(value) for key, value in tensors.items()}, str(metadata.get("facts"))
@@ -130,7 +147,7 @@ class Checkpoint:
         return arrays, json.loads(said)
 
     def forget(self, name: str) -> None:
-        if self.folder is not None:
+        if self.folder is not None and self._ranks.is_first:
             with writing_to(self._path(name)):
                 self._path(name).unlink(missing_ok=True)
 

@@ -17,13 +17,14 @@ import torch
 from xclearn.errors import ModelError
 from xclearn.parts.row_update import RowUpdate
 from xclearn.training.run import Run
+from xclearn.training.sharding import kept_rows, make_equal
 from xclearn.training.stage import Batch, Stage
 
 
 def train(stage: Stage, run: Run) -> None:
     """Train a stage, or take its weights from the checkpoint if it is finished there; leaves it in evaluation mode."""
     stage.module.to(run.device)
-    done = run.checkpoint.load(f"done-{stage.name}")
+    done = run.checkpoint.load(f"done-{stage.name}", kept_rows(stage.module))
     if done is None:
         _train(stage, run)
     else:
@@ -51,6 +52,7 @@ class _Progress:
         self.stage, self.run = stage, run
         self.epoch, self.best_score, self.since_best = 0, -1.0, 0
         self.best: dict[str, torch.Tensor] = {}
+        self.rows = kept_rows(stage.module)
 
     @property
     def finished(self) -> bool:
@@ -67,7 +69,7 @@ class _Progress:
         self._save()
 
     def restore(self) -> None:
-        found = self.run.checkpoint.load(f"current-{self.stage.name}")
+        found = self.run.checkpoint.load(f"current-{self.stage.name}", self.rows)
         if found is None:
             return
         tensors, facts = found
@@ -83,7 +85,7 @@ class _Progress:
         if self.best:
             self.stage.module.load_state_dict(self.best)
         state = {f"module.{name}": value for name, value in self.stage.module.state_dict().items()}
-        self.run.checkpoint.save(f"done-{self.stage.name}", state, {"epochs": self.epoch})
+        self.run.checkpoint.save(f"done-{self.stage.name}", state, {"epochs": self.epoch}, self.rows)
         self.run.checkpoint.forget(f"current-{self.stage.name}")
 
     def _save(self) -> None:
@@ -92,7 +94,7 @@ class _Progress:
         for i, optimiser in enumerate(self.stage.optimisers):
             tensors |= _optimiser_tensors(optimiser, f"optimiser.{i}.")
         facts = {"epoch": self.epoch, "best_score": self.best_score, "since_best": self.since_best}
-        self.run.checkpoint.save(f"current-{self.stage.name}", tensors, facts)
+        self.run.checkpoint.save(f"current-{self.stage.name}", tensors, facts, self.rows)
 
 
 def _epoch(stage: Stage, run: Run, progress: _Progress) -> None:
@@ -102,6 +104,7 @@ def _epoch(stage: Stage, run: Run, progress: _Progress) -> None:
         for batch in _batches(stage, run, progress.epoch):
             losses.append(_step(stage, batch))
             run.log("step", stage=stage.name, step=batch.step + 1, steps=stage.epochs * _steps(stage))
+    make_equal(run.ranks, stage.module, stage.optimisers)
     stage.module.eval()
     loss = float(torch.stack(losses).nanmean())
     score = stage.score() if stage.score else None

@@ -34,10 +34,15 @@ class Size:
     n_feature_entries: int
     n_relevant: int
     n_label_entries: int = 0  # stored entries of the labels' own features
+    n_processes: int = 1  # that share the label rows
 
     @property
     def labels_per_document(self) -> float:
         return self.n_relevant / max(1, self.n_documents)
+
+    def share(self, n_rows: int) -> int:
+        """The most of some label rows that a process holds."""
+        return -(-n_rows // self.n_processes)
 
     @property
     def tokens_per_label(self) -> float:

@@ -68,7 +68,7 @@ class RowAlgorithm(Algorithm):
     def _plan(self, size: Size, device: str) -> Plan:
         dim, batch, exact = self._dim, min(self.batch_size, size.n_documents), self._exact(size)
         sample = math.ceil(batch * size.labels_per_document) + self.n_negatives
-        scored = size.n_labels if exact else min(size.n_labels, sample)
+        scored = size.share(size.n_labels if exact else min(size.n_labels, sample))
         tokens = size.sparse_tokens(batch, device)
         encoder = encoder_weights(self.encoder, self.vectoriser, size.n_features, dim, tokens)
         step = RowStep(
@@ -78,7 +78,7 @@ class RowAlgorithm(Algorithm):
         products = scored * row_width(dim) + encoder_products(self.encoder, self.vectoriser, dim)
         cost = stage_cost(
             "train",
-            [*encoder, row_weights(size.n_labels, dim, self.label_optimiser, device)],
+            [*encoder, row_weights(size.share(size.n_labels), dim, self.label_optimiser, device)],
             epochs=self.epochs,
             products=size.n_documents * products,
             path=f"exact: all {size.n_labels:,} labels" if exact else f"sampled: about {scored:,} labels a step",
@@ -88,14 +88,16 @@ class RowAlgorithm(Algorithm):
         )
         return Plan(device=device, data=size.data_bytes, stages=(cost,))
 
+    def _shares_rows(self) -> bool:
+        return True
+
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         kind, text, generator = run.device.type, self.vectoriser, run.generator("encoder")
         documents, labels = feature_rows(data.features, run.device), SparseRows.of(data.relevance, run.device)
         sparse = kind == "cpu" and reads_tokens(documents)
         encoder = make_encoder(self.encoder, text, data.vectoriser, self._dim, generator, sparse=sparse).to(run.device)
-        classifier = row_classifier(
-            data.size.n_labels, self._dim, self.label_lr, self.label_optimiser, "bce_sum", run.device
-        )
+        rows = run.rows(data.size.n_labels)
+        classifier = row_classifier(rows, self._dim, self.label_lr, self.label_optimiser, "bce_sum", run.device)
         negatives = Negatives(drawn=0 if self._exact(data.size) else self.n_negatives)
         self.encoder_, self.task_ = encoder, RowTask(encoder, classifier, documents, labels, negatives)
         stages = RowStages(

@@ -15,7 +15,10 @@ import numpy as np
 
 from xclearn.extras import is_installed
 from xclearn.inference.placed import device_named
+from xclearn.parts.label_rows import LabelRows
+from xclearn.parts.ranks import here
 from xclearn.training.checkpoint import Checkpoint
+from xclearn.training.sharding import handed_out
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +35,7 @@ class Run:
     ) -> None:
         self.device, self.seed, self.checkpoint, self._callback = device, seed, checkpoint, callback
         self._part = part  # of a larger run: stands before every name
+        self.ranks = here()
         self.noted: dict[str, float | int | str] = {}  # for the model card
 
     def part(self, name: str) -> Run:
@@ -41,7 +45,7 @@ class Run:
     @property
     def threads(self) -> int | None:
         """How many torch computes with on a CPU: where they divide an array shows in the last bits."""
-        if self.device.type != "cpu" or not is_installed("torch"):
+        if self.device.type != "cpu" or self.ranks.count > 1 or not is_installed("torch"):
             return None
         import torch
 
@@ -49,7 +53,12 @@ class Run:
 
     def log(self, event: str, **facts: Any) -> None:
         """Call the callback; the library itself prints nothing."""
-        self._callback({"event": event, **facts})
+        if self.ranks.is_first:
+            self._callback({"event": event, **facts})
+
+    def rows(self, n_labels: int) -> LabelRows:
+        """The label rows that this process holds."""
+        return LabelRows.of(n_labels, self.ranks)
 
     def note(self, **facts: float | int | str) -> None:
         """Record a fact for the model card."""
@@ -105,7 +114,9 @@ class Run:
             return found[0]
         values = compute()
         self.checkpoint.save(key, values, {})
-        return values
+        kept = handed_out(self.ranks, lambda: (values, {}), {})  # on a GPU each process may have computed other bits
+        assert kept is not None
+        return kept[0]
 
 
 def pick_device(name: str) -> torch.device:

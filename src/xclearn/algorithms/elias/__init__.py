@@ -146,6 +146,10 @@ class Elias(Algorithm):
         """Labels that classifiers are trained against in a step; 0: all, or those on the paths."""
         return self.n_drawn if self.negatives == "drawn" else 0
 
+    def _shares_rows(self) -> bool:
+        """Not where classifiers are trained on the paths: a path's loss needs both sides of its gradient."""
+        return self.negatives != "shortlist"
+
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         stages = IndexedStages(
             documents=feature_rows(data.features, run.device),
@@ -242,8 +246,8 @@ class Elias(Algorithm):
             prior = -math.log(self.shortlist_size + 1)
             classifier = PairClassifier(n_labels, encoder.dim, prior, sparse=run.device.type == "cpu")
         else:
-            lr = self.first.label_lr
-            classifier = row_classifier(n_labels, encoder.dim, lr, self.label_optimiser, "bce_sum", run.device)
+            rows, lr = run.rows(n_labels), self.first.label_lr
+            classifier = row_classifier(rows, encoder.dim, lr, self.label_optimiser, "bce_sum", run.device)
         return IndexedNetwork(encoder, index, classifier).to(run.device)
 
     def _served_member(self, data: Prepared, network: IndexedNetwork) -> Servable:

@@ -141,12 +141,12 @@ class IndexCost:
         size, gpu = self.size, self.device == "cuda"
         relevant = math.ceil(batch * size.labels_per_document)
         scored = min(size.n_labels, self.drawn + relevant) if self.drawn else size.n_labels
-        rows = row_weights(size.n_labels, self.dim, self.label_optimiser, self.device)
+        rows = row_weights(size.share(size.n_labels), self.dim, self.label_optimiser, self.device)
         step = RowStep(
             optimiser=self.label_optimiser,
             batch=batch,
             dim=self.dim,
-            scored=scored,
+            scored=size.share(scored),
             drawn=self.drawn > 0,
             device=self.device,
         )

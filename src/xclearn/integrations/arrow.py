@@ -1,0 +1,91 @@
+"""Predictions over Arrow record batches: the columns that came, and one of answers.
+
+`answers_of(model)` makes a plain function of batches, as Spark's `mapInArrow` takes. It can be pickled: a process that
+calls it maps the model folder once. Knows nothing about Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from xclearn.data.columns import Reading, columns_of
+from xclearn.data.records import joined_text
+from xclearn.errors import ConfigError, DataError
+from xclearn.inference.predictor import Predictor, Suggestion
+
+PREDICTIONS = "predictions"  # the column of answers
+SPARK_TYPE = "array<struct<label:string,score:float,text:string>>"  # of this column, as Spark writes it
+
+Batches = Iterable[Any]  # of pyarrow.RecordBatch
+Answer = Callable[[Batches], Iterator[Any]]
+
+
+def answers_of(
+    model: str | Path,
+    *,
+    k: int = 5,
+    text_column: str | None = None,
+    min_score: float = 0.0,
+    device: str = "cpu",
+    n_threads: int | None = 1,
+) -> Answer:
+    """A function that adds the k best labels of each row to record batches.
+
+    `text_column` is found by the usual names where it is not given. Engines start a process for each core, so one
+    thread answers unless `n_threads` says otherwise (None: one for each core).
+    """
+    if k < 1:
+        raise ConfigError("k must be at least 1", where="k", got=k)
+    loaded = partial(mapped, Path(model).resolve(), device, n_threads)
+    return partial(_answered, loaded, k, Reading(text_column), min_score)
+
+
+@lru_cache(maxsize=1)
+def mapped(folder: Path, device: str, n_threads: int | None) -> Predictor:
+    """The model in a folder, which all processes of a machine share; loaded once in each."""
+    return Predictor.load(folder, verify=False, device=device, n_threads=n_threads)
+
+
+def answer_type() -> Any:
+    """The Arrow type of the answers to a text."""
+    import pyarrow as pa
+
+    return pa.list_(pa.struct([("label", pa.string()), ("score", pa.float32()), ("text", pa.string())]))
+
+
+def plain(suggestion: Suggestion) -> dict[str, Any]:
+    """Label and score, and what the label says where the model knows it."""
+    text = {} if suggestion.text is None else {"text": suggestion.text}
+    return {"label": suggestion.label, "score": suggestion.score} | text
+
+
+def _answered(
+    loaded: Callable[[], Predictor], k: int, reading: Reading, min_score: float, batches: Batches
+) -> Iterator[Any]:
+    import pyarrow as pa
+
+    predictor = loaded()
+    for batch in batches:
+        if PREDICTIONS in batch.schema.names:
+            raise DataError("the input already has a column that answers get", got=PREDICTIONS, todo="Rename it.")
+        found = predictor.suggest(_texts(batch, reading), k, min_score=min_score)
+        answers = pa.array([list(map(plain, each)) for each in found], answer_type())
+        schema = batch.schema.append(pa.field(PREDICTIONS, answer_type()))
+        yield pa.RecordBatch.from_arrays([*batch.columns, answers], schema=schema)
+
+
+def _texts(batch: Any, reading: Reading) -> list[str]:
+    columns = columns_of(batch.schema.names, reading, "the record batch").texts
+    if not columns:
+        names, todo = ", ".join(batch.schema.names), "Name the column with text_column."
+        raise DataError("no column of texts", where="the record batch", got=names, allowed="text", todo=todo)
+    texts = []
+    for row, values in enumerate(batch.select(list(columns)).to_pylist()):
+        text = joined_text(values, columns, f"row {row} of the record batch")
+        if text is None:
+            raise DataError("no text here", where=f"row {row} of the record batch")
+        texts.append(text)
+    return texts

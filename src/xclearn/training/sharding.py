@@ -1,0 +1,127 @@
+"""Training over several processes that torchrun started: each holds a share of the label rows and their state.
+
+Every process reads the data and runs the encoder on each whole batch; what its labels say of the loss and of the
+batch's vectors is summed over processes. So all encoders stay equal, and the outcome is that of one process but for
+the order of sums. The first process alone writes: checkpoint, log and model. A checkpoint holds the rows of all labels
+in their order, as that of one process does: any number of processes can go on from it. Knows nothing about algorithms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from xclearn.errors import ConfigError, ModelError, ProcessError
+from xclearn.parts.label_rows import LabelRows
+from xclearn.parts.ranks import ALONE, Ranks, here
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+_ROW_STATE = ("table", "update.first", "update.second", "update.steps")  # of a classifier; by SGD only the table
+Kept = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and facts
+
+
+@contextlib.contextmanager
+def job() -> Iterator[Ranks]:
+    """Join the processes that torchrun started; without it this process is alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield ALONE
+        return
+    import torch
+    from torch import distributed
+
+    gpu = torch.cuda.is_available()
+    if gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo")
+    before = signal.signal(signal.SIGTERM, _told_to_end)  # by torchrun, when another process ended
+    try:
+        yield here()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        distributed.destroy_process_group()
+
+
+def _told_to_end(*_: object) -> NoReturn:
+    rank = f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
+    what = "told to end, as the job was or as another of its processes ended"
+    raise ProcessError(what, where=rank, todo="Run the same command again with --resume.")
+
+
+def require_alone_or(shares_rows: bool, algorithm: str) -> None:
+    """Refuse several processes for an algorithm whose label rows they cannot share."""
+    ranks = here()
+
+    def refuse() -> None:
+        if ranks.count > 1 and not shares_rows:
+            what, todo = (
+                "processes cannot share its label rows",
+                "Run `xc train` without torchrun, or train one_vs_all.",
+            )
+            raise ConfigError(what, where=algorithm, got=f"{ranks.count} processes", todo=todo)
+
+    ranks.by_first(refuse)
+
+
+def kept_rows(module: nn.Module) -> dict[str, LabelRows]:
+    """Under which names a checkpoint of the module, and of its best epoch, has a row for each label."""
+    rows = _rows(module).items()
+    return {f"{kept}.{name}": of_labels for kept in ("module", "best") for name, of_labels in rows}
+
+
+def make_equal(ranks: Ranks, module: nn.Module, optimisers: Sequence[torch.optim.Optimizer]) -> None:
+    """Give all processes the first one's encoder and optimiser: a GPU adds in any order, so they drift apart."""
+    if ranks.count == 1:
+        return
+    own = _rows(module)
+    ranks.as_first([value for name, value in module.state_dict().items() if name not in own])
+    ranks.as_first([value for each in optimisers for state in each.state.values() for value in state.values()])
+
+
+def _rows(module: nn.Module) -> dict[str, LabelRows]:
+    """The names in a module's state that have a row for each label of this process."""
+    return {
+        f"{name}.{state}".lstrip("."): part.rows
+        for name, part in module.named_modules()
+        if isinstance(getattr(part, "rows", None), LabelRows)
+        for state in _ROW_STATE
+    }
+
+
+def handed_out(ranks: Ranks, read: Callable[[], Kept | None], rows: Mapping[str, LabelRows]) -> Kept | None:
+    """What the first process reads, in all: of arrays with a row for each label, each process its own rows."""
+    if ranks.count == 1:
+        return read()
+    found: Kept | None = None
+
+    def outline() -> tuple[dict[str, Any], dict[str, Any]] | None:
+        nonlocal found
+        found = read()
+        if found is None:
+            return None
+        arrays, facts = found
+        for name, of_labels in rows.items():
+            if name in arrays and len(arrays[name]) < of_labels.n_labels:
+                raise ModelError("the checkpoint does not fit the stage", where=name, got=arrays[name].shape)
+        return {name: (array.dtype.str, array.shape) for name, array in arrays.items()}, facts
+
+    said = ranks.by_first(outline)
+    if said is None:
+        return None
+    outlines, facts = said
+    arrays = {}
+    for name, (kind, shape) in outlines.items():
+        if name in rows:
+            arrays[name] = np.empty((len(rows[name]), *shape[1:]), kind)
+            ranks.deal(None if found is None else found[0][name], arrays[name], rows[name].lengths)
+        else:
+            arrays[name] = np.empty(shape, kind) if found is None else found[0][name]
+            ranks.copy(arrays[name])
+    return arrays, facts
