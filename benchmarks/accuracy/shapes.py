@@ -27,7 +27,6 @@ from xclearn.data.splits import hold_outs
 from xclearn.data.topk import TopK
 from xclearn.inference import evaluate
 from xclearn.inference.evaluation import label_weights
-
 from xclearn.metrics import KS, RECALL_KS, Report, evaluate_predictions
 from xclearn.text import Words
 from xclearn.training.prepare import prepare
@@ -93,7 +92,7 @@ def _ours(wanted: str, data: Dataset, arguments: argparse.Namespace) -> tuple[Re
 
 
 def _bonsai(data: Dataset) -> tuple[Report, dict[str, object]]:
-    import omikuji  # noqa: PLC0415 - only for the peer
+    import omikuji
 
     test = data.split("test")
     rows = _features(data, data.train), _features(data, test)
@@ -119,8 +118,8 @@ def _bonsai(data: Dataset) -> tuple[Report, dict[str, object]]:
 
 def _features(data: Dataset, split: Split) -> sp.csr_matrix:
     """Word TF-IDF as the peers' benchmarks have it, or the features as they are, of length one."""
-    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415
-    from sklearn.preprocessing import normalize  # noqa: PLC0415
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.preprocessing import normalize
 
     if isinstance(split.documents, sp.csr_matrix):
         return normalize(split.documents).tocsr()
