@@ -27,7 +27,6 @@ app = typer.Typer(
     name="xc",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 app.add_typer(data_app, name="data")
 app.add_typer(labels_app, name="labels")
@@ -206,6 +205,52 @@ def evaluate(
 
     reading = Reading(text_column, label_column, label_separator, delimiter)
     measure(model, data, Measure(split, as_json, bins, filter_rule, device, reading))
+
+
+@app.command()
+def compare(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="MODEL… DATA", help="Two or more model folders, then the data.")
+    ],
+    split: Annotated[str, typer.Option(help="test, dev or train; a single file is measured whole.")] = "test",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    examples: Annotated[int, typer.Option(help="Documents shown on which they differ, for each side.")] = 3,
+    device: PredictDevice = "cpu",
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    delimiter: Delimiter = None,
+) -> None:
+    """Compare models on the same documents: paired tests, by label frequency, and where they differ."""
+    from xclearn.cli.comparing import CompareRequest, compare_models
+    from xclearn.data import Reading
+
+    reading = Reading(text_column, label_column, label_separator, delimiter)
+    compare_models(paths[:-1], paths[-1], CompareRequest(split, as_json, examples, device, reading))
+
+
+@app.command()
+def report(
+    model: ModelPath,
+    data: DataSource,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")] = Path("report.html"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file of -o.")] = False,
+    split: Annotated[str, typer.Option(help="test, dev or train; a single file is measured whole.")] = "test",
+    log: Annotated[
+        Path | None, typer.Option("--log", help="What `xc train --log` wrote: adds training curves.")
+    ] = None,
+    device: PredictDevice = "cpu",
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    delimiter: Delimiter = None,
+) -> None:
+    """Write one HTML page on a model: accuracy, reliability, thresholds, labels, mistakes."""
+    from xclearn.cli.reporting import ReportRequest, report_page
+    from xclearn.data import Reading
+
+    reading = Reading(text_column, label_column, label_separator, delimiter)
+    report_page(model, data, ReportRequest(out, overwrite, split, log, device, reading))
 
 
 @app.command()

@@ -35,7 +35,7 @@ class Measure:
 def measure(model: Path, source: str, asked: Measure) -> None:
     """Evaluate a model folder on a split of a data set."""
     predictor = Predictor.load(model)
-    data = over_labels(_measured_data(source, asked), predictor.labels.names)
+    data = over_labels(_data_of(source, asked), predictor.labels.names)
     report = evaluate(predictor, data, split=asked.split, filter_rule=asked.filter_rule, device=asked.device)
     bounds = intervals(report)
     _say_unknown(report)
@@ -50,15 +50,18 @@ def measure(model: Path, source: str, asked: Measure) -> None:
         _print_bins(report, data)
 
 
-def _measured_data(source: str, asked: Measure) -> Dataset:
+def measured_data(source: str, split: str, reading: Reading) -> Dataset:
     """A single file is the test split, unless train is asked for."""
-    data = read_data(source, asked.reading)
-    if asked.split != "test" or not Path(source).is_file():
-        return data
-    if asked.bins:
+    data = read_data(source, reading)
+    return as_test(data) if split == "test" and Path(source).is_file() else data
+
+
+def _data_of(source: str, asked: Measure) -> Dataset:
+    data = measured_data(source, asked.split, asked.reading)
+    if asked.bins and not len(data.train):
         todo = "Leave it out, or name a folder with train and test."
         raise ConfigError("a single file does not say how frequent labels are in train", where="--bins", todo=todo)
-    return as_test(data)
+    return data
 
 
 def _say_unknown(report: Report) -> None:
