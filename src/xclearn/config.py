@@ -58,6 +58,16 @@ class Range:
         return f"a number {'above' if self.open_low else 'from'} {self.low:g} to {self.high:g}"
 
 
+@dataclass(frozen=True)
+class Search:
+    """Where `xc tune` looks for a value: from `low` to `high`, evenly in its logarithm if `log`; or `choices`."""
+
+    low: float = 0.0  # an int where the setting is one
+    high: float = 0.0
+    log: bool = False
+    choices: tuple[Any, ...] = ()
+
+
 Count = Annotated[int, Range(1)]  # 1, 2, 3, …
 Number = Annotated[int, Range(0)]  # 0, 1, 2, …
 Rate = Annotated[float, Range(0, open_low=True)]  # a learning rate or scale
@@ -91,6 +101,15 @@ def describe(settings: type) -> list[Setting]:
             prefix = f"{field.name}[{kind_of(member)}]." if len(_members(hints[field.name])) > 1 else f"{field.name}."
             rows += [dataclasses.replace(row, name=prefix + row.name) for row in describe(member)]
     return rows
+
+
+def search_spaces(settings: type) -> dict[str, Search]:
+    """Setting → where to look for it, of the settings that declare it."""
+    spaces: dict[str, Search] = {}
+    for name, hint in typing.get_type_hints(settings, include_extras=True).items():
+        notes = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+        spaces.update((name, note) for note in notes if isinstance(note, Search))
+    return spaces
 
 
 def build(settings: type[T], values: Mapping[str, Any], where: str = "settings") -> T:

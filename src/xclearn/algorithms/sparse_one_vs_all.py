@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, final
+from typing import Annotated, Any, ClassVar, final
 
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import AUTO, Auto, Count, Rate, Weight
+from xclearn.config import AUTO, Auto, Count, Rate, Search, Weight
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import SparseClassifier
 from xclearn.parts.linear import (
@@ -43,6 +43,8 @@ from xclearn.training.stage import Stage, Stopping
 _AT_ONCE = 4096  # labels trained between two checkpoints
 _WEIGHTS = 3  # of a label for each feature of each of its documents, about
 
+_LabelTextWeight = Annotated[Auto[Weight], Search(0.0, 0.5)]
+
 
 @final
 @dataclass(kw_only=True)
@@ -53,10 +55,10 @@ class SparseOneVsAll(Algorithm):
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     loss: Loss = "squared_hinge"  # of every classifier
-    cost: Rate = 1.0  # of the loss against short weights
+    cost: Annotated[Rate, Search(0.1, 10.0, log=True)] = 1.0  # of the loss against short weights
     epochs: Count = 20  # passes of the solver over its examples at most
-    threshold: Weight = 0.05  # weights up to this are dropped
-    label_text_weight: Auto[Weight] = AUTO  # of the cosine with the label's text; 0 leaves it out
+    threshold: Annotated[Weight, Search(0.005, 0.2, log=True)] = 0.05  # weights up to this are dropped
+    label_text_weight: _LabelTextWeight = AUTO  # of the cosine with the label's text; 0 leaves it out
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002

@@ -35,6 +35,7 @@ ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder
 DataSource = Annotated[str, typer.Argument(metavar="DATA", help="A data folder, a data file, or a bundled set's name.")]
 Assignments = Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="One setting; repeat for more.")]
 PredictDevice = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto: a GPU that the model can run on.")]
+Track = Annotated[str, typer.Option("--track", metavar="WHERE", help="tensorboard[:FOLDER] or mlflow[:ADDRESS].")]
 DEMO_OUT = Path("demo-model")  # a demo may replace this folder's model
 
 
@@ -110,6 +111,7 @@ def train(
     keep_texts: Annotated[
         bool, typer.Option("--keep-texts", help="The model carries training texts, which its server shows as evidence.")
     ] = False,
+    track: Track = "",
     purpose: Annotated[str, typer.Option("--purpose", help="What the model is for; its card begins with it.")] = "",
     test_share: Annotated[
         float | None,
@@ -125,7 +127,7 @@ def train(
     from xclearn.data import Reading
 
     reading = Reading(text_column, label_column, label_separator, delimiter)
-    rest = (config, device, seed, resume, overwrite, log, keep_texts, reading, test_share, purpose)
+    rest = (config, device, seed, resume, overwrite, log, keep_texts, reading, test_share, purpose, track)
     train_model(Request(data, algorithm, out, tuple(settings), *rest))
 
 
@@ -251,6 +253,33 @@ def report(
 
     reading = Reading(text_column, label_column, label_separator, delimiter)
     report_page(model, data, ReportRequest(out, overwrite, split, log, device, reading))
+
+
+@app.command()
+def tune(
+    data: DataSource,
+    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="See `xc algorithms`.")] = "label_tree",
+    trials: Annotated[int, typer.Option(help="Trainings, besides one with the default settings.")] = 20,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The settings found, for `xc train`.")
+    ] = Path("tuned.toml"),
+    metric: Annotated[str, typer.Option(help="What is to be high on held-out documents.")] = "P@5",
+    settings: Assignments = [],  # noqa: B006 (typer copies it)
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seed: Annotated[int, typer.Option(help="The same seed tries the same on a CPU.")] = 0,
+    track: Track = "",
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
+    delimiter: Delimiter = None,
+) -> None:
+    """Look for settings on held-out documents of train; the same command goes on where it was stopped."""
+    from xclearn.cli.tuning import TuneRequest, tune_settings
+    from xclearn.data import Reading
+
+    reading = Reading(text_column, label_column, label_separator, delimiter)
+    asked = TuneRequest(algorithm, out, trials, metric, tuple(settings), device, seed, track, reading)
+    tune_settings(data, asked)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""What a person sees while training: a bar on a terminal, nothing off it; and the JSON-lines log when asked for.
+"""What a person sees while training: the plan, a bar where somebody watches; and the JSON-lines log when asked for.
 
 All of it goes to stderr; stdout belongs to results. Knows only the events the training loop sends.
 """
@@ -9,23 +9,18 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from xclearn.training.progress import Event, Handler, progress_shown
 from xclearn.writing import writing_to
-
-Event = Mapping[str, Any]
-Handler = Callable[[Event], None]
 
 
 @contextlib.contextmanager
-def training_view(log: Path | None) -> Iterator[Handler]:
-    """A callback for `fit`: progress on stderr if it is a terminal, plan and notes always, events in the log file."""
+def training_view(log: Path | None, *also: Handler) -> Iterator[Handler]:
+    """A callback for `fit`: a bar where somebody watches, plan and notes always, events in the log file; and others."""
     with contextlib.ExitStack() as stack:
-        handlers: list[Handler] = [say_plan]
-        if sys.stderr.isatty():
-            handlers.append(stack.enter_context(_bar()))
+        handlers: list[Handler] = [say_plan, *also, stack.enter_context(progress_shown())]
         if log is not None:
             handlers.append(stack.enter_context(_log_file(log)))
 
@@ -57,28 +52,6 @@ def say_plan(event: Event) -> None:
         say("note: " + ", ".join(f"{name} {value}" for name, value in event.items() if name != "event"))
     elif event["event"] == "resumed":
         say(f"resumed: stage {event['stage']} after epoch {event['epoch']}")
-
-
-@contextlib.contextmanager
-def _bar() -> Iterator[Handler]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        tasks: dict[str, Any] = {}
-
-        def handle(event: Event) -> None:
-            stage = str(event.get("stage"))
-            if event["event"] == "step":
-                if stage not in tasks:
-                    tasks[stage] = progress.add_task(stage, total=event["steps"], note="")
-                progress.update(tasks[stage], completed=event["step"])
-            elif event["event"] == "epoch":
-                score = "" if event["score"] is None else f" score {event['score']:.2f}"
-                progress.update(tasks[stage], note=f"epoch {event['epoch']} loss {event['loss']:.3f}{score}")
-
-        yield handle
 
 
 @contextlib.contextmanager

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from xclearn.cli.progress import say, training_view
+from xclearn.cli.progress import Handler, say, training_view
 from xclearn.cli.reading import read_data
 from xclearn.data.columns import USUAL, Reading
 from xclearn.errors import ConfigError, nearest
@@ -44,6 +45,7 @@ class Request:
     reading: Reading = USUAL
     test_share: float | None = None
     purpose: str = ""
+    track: str = ""  # where else training is followed
 
     @property
     def checkpoint(self) -> Path:
@@ -83,9 +85,12 @@ def _train(request: Request, ranks: Ranks) -> None:
     if request.keep_texts and not isinstance(data.train.documents, Sequence):
         raise ConfigError("only texts can be kept", where="--keep-texts", got="features")
     checkpoint = Checkpoint(request.checkpoint, replace=request.overwrite)
-    with checkpoint.held():  # also while the model is written: until then another run must not remove it
-        fit(algorithm, data, request, checkpoint)
+    # held also while the model is written: until then another run must not remove it
+    with checkpoint.held(), _tracked(request, algorithm) as track:
+        fit(algorithm, data, request, checkpoint, *track)
         values = measure_and_save(algorithm, data, request)
+        for tell in track:
+            tell({"event": "measured", **values})
         checkpoint.remove()
     measured = "" if request.test_share is not None else shlex.join([source, *request.reading.flags()])
     _say_what_next(values, shlex.quote(str(request.out)), measured)
@@ -178,9 +183,24 @@ def describe(data: Dataset) -> str:
     return f"data: {data.name}, {data.n_labels:,} labels, documents: {sizes}"
 
 
-def fit(algorithm: Algorithm, data: Dataset, request: Request, checkpoint: Checkpoint | None = None) -> None:
+@contextlib.contextmanager
+def _tracked(request: Request, algorithm: Algorithm) -> Iterator[list[Handler]]:
+    """Who else is told of the events of training: nobody, or what `--track` names."""
+    if not request.track:
+        yield []
+        return
+    from xclearn.config import to_plain
+    from xclearn.integrations.tracking import tracking
+
+    with tracking(request.track, request.out.resolve().name, to_plain(algorithm)) as tracker:
+        yield [tracker]
+
+
+def fit(
+    algorithm: Algorithm, data: Dataset, request: Request, checkpoint: Checkpoint | None = None, *also: Handler
+) -> None:
     """Fit with the progress shown."""
-    with training_view(request.log) as callback:
+    with training_view(request.log, *also) as callback:
         algorithm.fit(
             data,
             device=request.device,

@@ -6,6 +6,7 @@ from the data. `fit` changes no field: what was learnt is in `model_`, what was 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -43,6 +44,7 @@ from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.help_text import HelpText
 from xclearn.training.plan import Plan, available_memory, measured_flops, require_fit
 from xclearn.training.prepare import Prepared, Size, prepare
+from xclearn.training.progress import progress_shown
 from xclearn.training.re_ranking import re_ranked, require_hold_out
 from xclearn.training.run import Callback, Run, pick_device
 from xclearn.training.sharding import require_alone_or
@@ -140,15 +142,20 @@ class Algorithm(Calibrating, ABC):
     ) -> Self:
         """Learn from the train split of a `Dataset`; or from texts and the labels of each, or a frame with both.
 
-        `checkpoint` names a folder to keep every epoch in; `resume` continues from it. Of several processes that share
-        the label rows only the first is fitted.
+        `checkpoint` names a folder to keep every epoch in; `resume` continues from it. `callback` gets every event of
+        training; without one, a terminal or a notebook shows a bar. Of several processes that share the label rows only
+        the first is fitted.
         """
-        started = time.perf_counter()
         data = dataset_of(data, labels)
         config.check(self, self.name)
         require_hold_out(self.calibration, self.stopping)
-        place = pick_device(device)
-        run = Run(place, seed, Checkpoint.of(checkpoint), callback or (lambda _: None))
+        with progress_shown() if callback is None else contextlib.nullcontext(callback) as told:
+            return self._fitted_in(data, Run(pick_device(device), seed, Checkpoint.of(checkpoint), told), resume)
+
+    @final
+    def _fitted_in(self, data: Dataset, run: Run, resume: bool) -> Self:
+        """`fit` in a run; what was learnt is stored."""
+        started, place, seed = time.perf_counter(), run.device, run.seed
         learnt_from, held = self._cut(data, seed)
         prepared = prepare(learnt_from, self.vectoriser, self.stopping, seed)
         if prepared.n_cut:

@@ -19,7 +19,7 @@ import math
 from collections.abc import Generator, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, final
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from xclearn.algorithms.lightdxml.cycles import BestCycle
 from xclearn.algorithms.lightdxml.label_encoder import LabelEncoder, LabelTask, label_means
-from xclearn.config import AUTO, Auto, Count, Number, Rate, Share
+from xclearn.config import AUTO, Auto, Count, Number, Rate, Search, Share
 from xclearn.errors import ConfigError
 from xclearn.inference.servable import Servable
 from xclearn.parts.calibration import Calibration
@@ -54,6 +54,9 @@ from xclearn.training.token_table import start_from
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0)  # to choose from
 _MANY_LABELS = 20_000  # above which the encoder is trained more slowly, for longer, in larger batches
 
+_LabelLr = Annotated[Auto[Rate], Search(0.02, 0.5, log=True)]
+_FusionWeight = Annotated[Auto[Share], Search(0.0, 1.0)]
+
 
 @final
 @dataclass(kw_only=True)
@@ -63,14 +66,14 @@ class Lightdxml(Algorithm):
     name: ClassVar[str] = "lightdxml"
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
-    embedding_dim: Auto[Count] = AUTO  # length of document and label vectors
+    embedding_dim: Annotated[Auto[Count], Search(64, 512, log=True)] = AUTO  # length of document and label vectors
     word_vectors: str | None = None  # tokens start from a file, a transformer's folder or minilm; none: randomly
-    dropout: Auto[Share] = AUTO  # after each ReLU
+    dropout: Annotated[Auto[Share], Search(0.0, 0.6)] = AUTO  # after each ReLU
     batch_size: Auto[Count] = AUTO  # documents per step
     model_epochs: Auto[Count] = AUTO  # passes over train of encoder and classifiers, all cycles together
-    model_lr: Auto[Rate] = AUTO  # peak learning rate of the encoder (Adam)
+    model_lr: Annotated[Auto[Rate], Search(0.0005, 0.02, log=True)] = AUTO  # peak learning rate of the encoder (Adam)
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # of label rows; adam is the authors' choice
-    label_lr: Auto[Rate] = AUTO  # peak learning rate of label rows; auto: 0.1 or 0.2 for sgd, model_lr for adam
+    label_lr: _LabelLr = AUTO  # peak learning rate of label rows; auto: 0.1 or 0.2 for sgd, model_lr for adam
     warm_up: Share = 0.1  # share of training in which learning rates rise
     negatives: Auto[Literal["nearest", "all"]] = AUTO  # labels trained against: nearest by embedding, or every other
     shortlist_size: Count = 500  # nearest labels a document is trained against, and scored when predicting
@@ -89,7 +92,7 @@ class Lightdxml(Algorithm):
     reranker_random: Number = 50  # random labels beside them; without any it misjudges what is found below them
     reranker_weight: Share = 0.5  # of the re-ranker's logit beside the classifier's
     fusion: Literal["plain", "row_max"] = "plain"  # whether scores are divided by the largest of their row
-    fusion_weight: Auto[Share] = AUTO  # of classifiers beside the similarity to label embeddings
+    fusion_weight: _FusionWeight = AUTO  # of classifiers beside the similarity to label embeddings
     sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again
     calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
     stopping: Stopping | None = None  # end on a held-out metric, keep the best cycle, and choose fusion_weight by it

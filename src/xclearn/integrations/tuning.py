@@ -1,0 +1,237 @@
+"""Settings found by trying: trials on held-out documents of train, chosen by Optuna. Test documents are never seen.
+
+Where a setting is looked for is declared beside it (`config.Search`). Trials whose score after an epoch is below the
+median of the earlier ones end there. All of it is kept in one file, from which the same call goes on. Needs the extra
+`[tune]`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final, get_args
+
+from xclearn import algorithms, config
+from xclearn.config import Search
+from xclearn.data.dataset import Dataset
+from xclearn.data.splits import fingerprints, hold_out
+from xclearn.errors import ConfigError, DataError, XclearnError
+from xclearn.extras import require
+from xclearn.inference.evaluation import evaluate
+from xclearn.training.stage import Metric
+from xclearn.writing import locked
+
+if TYPE_CHECKING:
+    import optuna
+
+    from xclearn.training.algorithm import Algorithm
+
+HELD_OUT, MOST_HELD_OUT = 0.1, 5_000  # share of train, and documents, where there is no dev split
+_FIRST_TRIALS = 4  # that always end, so that there is a median
+_FIRST_EPOCHS = 1  # of a trial in which it is not ended
+_NO_END = 1_000  # epochs without a rise: trials are ended by comparison, not by patience
+
+Watch = Callable[[str, Mapping[str, Any]], AbstractContextManager[Callable[[Mapping[str, Any]], None]]]
+
+
+@final
+@dataclass(frozen=True)
+class TuningTask:
+    """What is to be tuned, and how the trials are measured."""
+
+    algorithm: str
+    fixed: Mapping[str, Any]  # settings that are not looked for
+    metric: str
+    seed: int
+    device: str
+
+
+@final
+@dataclass(frozen=True)
+class Trial:
+    """One training; the first, number −1, has the default settings."""
+
+    number: int
+    state: str  # complete, pruned or failed
+    score: float | None
+    settings: Mapping[str, Any]
+    seconds: float
+
+
+def spaces_of(request: TuningTask) -> dict[str, Search]:
+    """Setting → where it is looked for; those that are fixed are left out."""
+    found = config.search_spaces(algorithms.find(request.algorithm))
+    spaces = {name: space for name, space in found.items() if name not in request.fixed}
+    if not spaces:
+        todo = "Leave some settings to the search; `xc algorithms NAME` lists them."
+        raise ConfigError("there is nothing to look for", where="--algorithm", got=request.algorithm, todo=todo)
+    return spaces
+
+
+def held_out(data: Dataset, seed: int = 0) -> Dataset:
+    """The data without test; its dev split, or a part of train without near copies in the rest, measures trials."""
+    if data.dev is not None:
+        return replace(data, test=None)
+    train, held = hold_out(data, fraction=HELD_OUT, most=MOST_HELD_OUT, seed=seed)
+    if not len(held):
+        raise DataError("too few documents to hold some out", where=data.name, got=len(data.train))
+    return replace(data, train=train, dev=held, test=None)
+
+
+def tune(
+    request: TuningTask, data: Dataset, study_file: Path, n_trials: int, watch: Watch = lambda *_: nullcontext(_ignore)
+) -> list[Trial]:
+    """All trials there are after this call, the one with default settings first."""
+    require("optuna", "xc tune")
+    if request.metric not in get_args(Metric):
+        allowed = ", ".join(get_args(Metric))
+        raise ConfigError("no such metric", where="--metric", got=request.metric, allowed=allowed)
+    spaces = spaces_of(request)
+    with locked(study_file.with_name(f"{study_file.name}.lock")) as alone:
+        if not alone:
+            raise ConfigError("another process works on this study", where=str(study_file))
+        study = _study(request, data, study_file, spaces)
+        return _Tuning(request, spaces, held_out(data), study, watch).trials(n_trials)
+
+
+def best_of(trials: list[Trial]) -> Trial:
+    """The complete trial with the highest score, the earliest of equals."""
+    complete = [trial for trial in trials if trial.state == "complete" and trial.score is not None]
+    if not complete:
+        raise ConfigError("no trial came to an end", got=len(trials), todo="Try with fewer or smaller settings.")
+    return max(complete, key=lambda trial: (trial.score or 0.0, -trial.number))
+
+
+def settings_of(request: TuningTask) -> dict[str, Any]:
+    """What every trial is trained with beside what is looked for: held-out scores after each epoch, where they help."""
+    kind = algorithms.find(request.algorithm)
+    scored = "stopping" in {field.name for field in fields(kind)} and "members" not in {f.name for f in fields(kind)}
+    if not scored or "stopping" in request.fixed:  # a blend's `stopping` also says what its stacker learns from
+        return dict(request.fixed)
+    return {**request.fixed, "stopping": {"metric": request.metric, "patience": _NO_END}}
+
+
+@final
+class _Tuning:
+    """The trials of one call."""
+
+    def __init__(
+        self, request: TuningTask, spaces: Mapping[str, Search], data: Dataset, study: optuna.Study, watch: Watch
+    ) -> None:
+        self._request, self._spaces, self._data = request, spaces, data
+        self._study, self._watch = study, watch
+        self._settings = settings_of(request)
+
+    def trials(self, n_trials: int) -> list[Trial]:
+        """Until so many have been tried beside the defaults."""
+        import optuna
+
+        if "defaults" not in self._study.user_attrs:
+            started = time.perf_counter()
+            score = self._measured(self._built({}), "defaults", {}, _ignore)
+            self._study.set_user_attr("defaults", [score, time.perf_counter() - started])
+        while (number := len([one for one in self._study.trials if one.state.is_finished()])) < n_trials:
+            # seeded anew for each trial, so that what follows an interruption is what would have come without it
+            self._study.sampler = optuna.samplers.TPESampler(seed=self._request.seed + number)
+            self._study.optimize(self._objective, n_trials=1, catch=(XclearnError,))
+        return self._all()
+
+    def _objective(self, trial: optuna.Trial) -> float:
+        import optuna
+
+        chosen = {name: _suggested(trial, name, space) for name, space in self._spaces.items()}
+        steps = count()
+
+        def end_if_behind(event: Mapping[str, Any]) -> None:
+            if event["event"] == "epoch" and event["score"] is not None:
+                trial.report(event["score"], next(steps))
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+
+        return self._measured(self._built(chosen), f"trial {trial.number}", chosen, end_if_behind)
+
+    def _built(self, chosen: Mapping[str, Any]) -> Algorithm:
+        kind = algorithms.find(self._request.algorithm)
+        return config.build(kind, {**self._settings, **chosen}, self._request.algorithm)
+
+    def _measured(
+        self,
+        algorithm: Algorithm,
+        name: str,
+        chosen: Mapping[str, Any],
+        also: Callable[[Mapping[str, Any]], None],
+    ) -> float:
+        with self._watch(name, chosen) as tell:
+
+            def handle(event: Mapping[str, Any]) -> None:
+                tell(event)
+                also(event)
+
+            algorithm.fit(self._data, device=self._request.device, seed=self._request.seed, callback=handle)
+            values = evaluate(algorithm, self._data, split="dev", device=self._request.device).values
+            tell({"event": "measured", **values})
+        return values[self._request.metric]
+
+    def _all(self) -> list[Trial]:
+        score, seconds = self._study.user_attrs["defaults"]
+        found = [Trial(-1, "complete", score, {}, seconds)]
+        for one in self._study.trials:
+            if not one.state.is_finished():
+                continue
+            state = {"FAIL": "failed"}.get(one.state.name, one.state.name.lower())
+            value = one.value if state == "complete" else None
+            took = one.duration.total_seconds() if one.duration else 0.0
+            found.append(Trial(one.number, state, value, one.params, took))
+        return found
+
+
+def _study(request: TuningTask, data: Dataset, file: Path, spaces: Mapping[str, Search]) -> optuna.Study:
+    """The study of this request in the file, new or found; one of another request is refused."""
+    import optuna
+    from optuna.trial import TrialState
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    pruner = optuna.pruners.MedianPruner(_FIRST_TRIALS, _FIRST_EPOCHS)
+    study = optuna.create_study(
+        storage=f"sqlite:///{file.resolve()}",
+        study_name="xclearn",
+        direction="maximize",
+        pruner=pruner,
+        load_if_exists=True,
+    )
+    fingerprint = _fingerprint(request, data, spaces)
+    if study.user_attrs.get("fingerprint", fingerprint) != fingerprint:
+        todo = "Choose another -o, or remove the file."
+        raise ConfigError("the study is of other data, settings or spaces", where=str(file), todo=todo)
+    study.set_user_attr("fingerprint", fingerprint)
+    for interrupted in study.get_trials(states=[TrialState.RUNNING]):
+        study.tell(interrupted.number, state=TrialState.FAIL)
+        study.enqueue_trial(interrupted.params)
+    return study
+
+
+def _fingerprint(request: TuningTask, data: Dataset, spaces: Mapping[str, Search]) -> str:
+    asked = [request.algorithm, request.fixed, request.metric, request.seed, {n: str(s) for n, s in spaces.items()}]
+    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
+    for part in [data.train] if data.dev is None else [data.train, data.dev]:
+        digest.update(fingerprints(part.documents).tobytes())
+        digest.update(part.relevance.indices.tobytes())
+    return digest.hexdigest()
+
+
+def _suggested(trial: optuna.Trial, name: str, space: Search) -> Any:
+    if space.choices:
+        return trial.suggest_categorical(name, list(space.choices))
+    if isinstance(space.low, int):
+        return trial.suggest_int(name, space.low, int(space.high), log=space.log)
+    return trial.suggest_float(name, space.low, space.high, log=space.log)
+
+
+def _ignore(_: Mapping[str, Any]) -> None:
+    """Nobody watches."""
