@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from xclearn import algorithms, config
 from xclearn.algorithms import algorithm_names
 from xclearn.cli.main import app
-from xclearn.config import Search
+from xclearn.config import Span
 from xclearn.data import Dataset
 from xclearn.data.write import write_dataset
 from xclearn.errors import ConfigError, XclearnError
@@ -128,7 +128,7 @@ def test_a_trial_that_cannot_be_made_is_told_and_the_search_goes_on(
 ) -> None:
     from xclearn.algorithms.sparse_one_vs_all import SparseOneVsAll
 
-    wrong = {"cost": Search(choices=(-1.0, 1.0))}
+    wrong = {"cost": Span(choices=(-1.0, 1.0))}
     monkeypatch.setattr(config, "search_spaces", lambda kind: wrong if kind is SparseOneVsAll else {})
     states = [one.state for one in tune(LINEAR, data, tmp_path / "study", 6)]
     assert set(states) == {"complete", "failed"}

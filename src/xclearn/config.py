@@ -59,7 +59,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Search:
+class Span:
     """Where `xc tune` looks for a value: from `low` to `high`, evenly in its logarithm if `log`; or `choices`."""
 
     low: float = 0.0  # an int where the setting is one
@@ -103,12 +103,12 @@ def describe(settings: type) -> list[Setting]:
     return rows
 
 
-def search_spaces(settings: type) -> dict[str, Search]:
+def search_spaces(settings: type) -> dict[str, Span]:
     """Setting → where to look for it, of the settings that declare it."""
-    spaces: dict[str, Search] = {}
+    spaces: dict[str, Span] = {}
     for name, hint in typing.get_type_hints(settings, include_extras=True).items():
         notes = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
-        spaces.update((name, note) for note in notes if isinstance(note, Search))
+        spaces.update((name, note) for note in notes if isinstance(note, Span))
     return spaces
 
 

@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import AUTO, Auto, Count, Range, Rate, Search, Weight
+from xclearn.config import AUTO, Auto, Count, Range, Rate, Span, Weight
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import LabelTrees, Tree, TreeLevel
 from xclearn.labels.clustering import cluster_labels, label_centroids
@@ -48,7 +48,7 @@ from xclearn.training.stage import Stage, Stopping
 
 _GROWTH = 3  # weights of a level for each entry of the documents' features, about
 
-_LabelTextWeight = Annotated[Auto[Weight], Search(0.0, 0.5)]
+_LabelTextWeight = Annotated[Auto[Weight], Span(0.0, 0.5)]
 
 
 @final
@@ -59,14 +59,14 @@ class LabelTree(Algorithm):
     name: ClassVar[str] = "label_tree"
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
-    n_trees: Annotated[Count, Search(1, 5)] = 3  # trees over different clusters; their probabilities are averaged
+    n_trees: Annotated[Count, Span(1, 5)] = 3  # trees over different clusters; their probabilities are averaged
     branching: Annotated[int, Range(2)] = 2048  # children of a node, rounded down to a power of two
-    max_leaf: Annotated[Count, Search(20, 400, log=True)] = 100  # labels of a cluster at most
+    max_leaf: Annotated[Count, Span(20, 400, log=True)] = 100  # labels of a cluster at most
     loss: Loss = "squared_hinge"  # of every classifier
-    cost: Annotated[Rate, Search(0.1, 10.0, log=True)] = 1.0  # of the loss against short weights
+    cost: Annotated[Rate, Span(0.1, 10.0, log=True)] = 1.0  # of the loss against short weights
     epochs: Count = 20  # passes of the solver over its examples at most
-    threshold: Annotated[Weight, Search(0.01, 0.3, log=True)] = 0.1  # weights up to this are dropped
-    beam: Annotated[Count, Search(5, 40, log=True)] = 10  # nodes of a level that a search goes on from
+    threshold: Annotated[Weight, Span(0.01, 0.3, log=True)] = 0.1  # weights up to this are dropped
+    beam: Annotated[Count, Span(5, 40, log=True)] = 10  # nodes of a level that a search goes on from
     label_text_weight: _LabelTextWeight = AUTO  # of the cosine with the label's text; 0 leaves it out
     game: GameStep | None = None  # pass the scores of the best labels on over a label graph
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents

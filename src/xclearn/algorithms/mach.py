@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, final
 
 import numpy as np
 
-from xclearn.config import AUTO, Auto, Count, Rate, Search, Share
+from xclearn.config import AUTO, Auto, Count, Rate, Share, Span
 from xclearn.inference.components import AllLabels, Sigmoid
 from xclearn.inference.hashed import BucketClassifier, Joined
 from xclearn.inference.servable import Servable
@@ -44,7 +44,7 @@ class _Repetition(NamedTuple):
     bucket_of_label: np.ndarray  # (L,)
 
 
-_BucketLr = Annotated[Rate, Search(0.02, 0.5, log=True)]
+_BucketLr = Annotated[Rate, Span(0.02, 0.5, log=True)]
 
 
 @final
@@ -56,13 +56,13 @@ class Mach(Algorithm):
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     encoder: MultilayerSettings = field(default_factory=MultilayerSettings)  # layers of each network
-    embedding_dim: Annotated[Auto[Count], Search(64, 512, log=True)] = AUTO  # width of all layers
-    n_repetitions: Annotated[Auto[Count], Search(4, 32, log=True)] = AUTO  # hashings, and networks
+    embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # width of all layers
+    n_repetitions: Annotated[Auto[Count], Span(4, 32, log=True)] = AUTO  # hashings, and networks
     n_buckets: Auto[Count] = AUTO  # of each hashing
     combine: Literal["mean", "geometric"] = "mean"  # how the probabilities of a label's buckets are averaged
-    epochs: Annotated[Auto[Count], Search(5, 30)] = AUTO  # passes over train of each network
+    epochs: Annotated[Auto[Count], Span(5, 30)] = AUTO  # passes over train of each network
     batch_size: Auto[Count] = AUTO  # documents per step
-    encoder_lr: Annotated[Rate, Search(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of encoders (Adam)
+    encoder_lr: Annotated[Rate, Span(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of encoders (Adam)
     bucket_lr: _BucketLr = 0.1  # peak learning rate of the buckets' rows (SGD), per document
     warm_up: Share = 0.1  # share of training in which learning rates rise
     stopping: Stopping | None = None  # end each network on a held-out metric of all so far

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, final
 
-from xclearn.config import Search, Share
+from xclearn.config import Share, Span
 from xclearn.parts.encoder_settings import encoder_for
 from xclearn.training.prepare import Size
 from xclearn.training.row_algorithm import RowAlgorithm, usual_exact_labels
@@ -29,7 +29,7 @@ class OneVsAll(RowAlgorithm):
 
     name: ClassVar[str] = "one_vs_all"
 
-    dropout: Annotated[Share, Search(0.0, 0.6)] = 0.3  # of the encoder, where that is left at auto
+    dropout: Annotated[Share, Span(0.0, 0.6)] = 0.3  # of the encoder, where that is left at auto
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu = device == "cuda"

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, final
 import numpy as np
 import torch
 
-from xclearn.config import AUTO, Auto, Count, Search, Share
+from xclearn.config import AUTO, Auto, Count, Share, Span
 from xclearn.inference.components import Bag, Layer, Relu
 from xclearn.inference.servable import Servable
 from xclearn.inference.shortlists import Mix
@@ -37,8 +37,8 @@ from xclearn.training.stage import Stage, Stopping
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # to choose from
 _FUSION_WEIGHT = 0.9
 
-_ShortlistSize = Annotated[Count, Search(50, 1000, log=True)]
-_FusionWeight = Annotated[Auto[Share], Search(0.0, 1.0)]
+_ShortlistSize = Annotated[Count, Span(50, 1000, log=True)]
+_FusionWeight = Annotated[Auto[Share], Span(0.0, 1.0)]
 
 
 @final
@@ -49,7 +49,7 @@ class Slice(Algorithm):
     name: ClassVar[str] = "slice"
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
-    embedding_dim: Annotated[Auto[Count], Search(64, 512, log=True)] = AUTO  # length of the vectors of texts
+    embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of the vectors of texts
     shortlist_size: _ShortlistSize = 300  # labels on a document's list, and scored when predicting
     search: Method | None = None  # exact, or an index of faiss; none: by the number of labels and what is installed
     epochs: Count = 20  # passes of the solver over its examples at most

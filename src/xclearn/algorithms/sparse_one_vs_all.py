@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import AUTO, Auto, Count, Rate, Search, Weight
+from xclearn.config import AUTO, Auto, Count, Rate, Span, Weight
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import SparseClassifier
 from xclearn.parts.linear import (
@@ -43,7 +43,7 @@ from xclearn.training.stage import Stage, Stopping
 _AT_ONCE = 4096  # labels trained between two checkpoints
 _WEIGHTS = 3  # of a label for each feature of each of its documents, about
 
-_LabelTextWeight = Annotated[Auto[Weight], Search(0.0, 0.5)]
+_LabelTextWeight = Annotated[Auto[Weight], Span(0.0, 0.5)]
 
 
 @final
@@ -55,9 +55,9 @@ class SparseOneVsAll(Algorithm):
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     loss: Loss = "squared_hinge"  # of every classifier
-    cost: Annotated[Rate, Search(0.1, 10.0, log=True)] = 1.0  # of the loss against short weights
+    cost: Annotated[Rate, Span(0.1, 10.0, log=True)] = 1.0  # of the loss against short weights
     epochs: Count = 20  # passes of the solver over its examples at most
-    threshold: Annotated[Weight, Search(0.005, 0.2, log=True)] = 0.05  # weights up to this are dropped
+    threshold: Annotated[Weight, Span(0.005, 0.2, log=True)] = 0.05  # weights up to this are dropped
     label_text_weight: _LabelTextWeight = AUTO  # of the cosine with the label's text; 0 leaves it out
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 

@@ -1,6 +1,6 @@
 """Settings found by trying: trials on held-out documents of train, chosen by Optuna. Test documents are never seen.
 
-Where a setting is looked for is declared beside it (`config.Search`). Trials whose score after an epoch is below the
+Where a setting is looked for is declared beside it (`config.Span`). Trials whose score after an epoch is below the
 median of the earlier ones end there. All of it is kept in one file, from which the same call goes on. Needs the extra
 `[tune]`.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final, get_args
 
 from xclearn import algorithms, config
-from xclearn.config import Search
+from xclearn.config import Span
 from xclearn.data.dataset import Dataset
 from xclearn.data.splits import fingerprints, hold_out
 from xclearn.errors import ConfigError, DataError, XclearnError
@@ -64,7 +64,7 @@ class Trial:
     seconds: float
 
 
-def spaces_of(request: TuningTask) -> dict[str, Search]:
+def spaces_of(request: TuningTask) -> dict[str, Span]:
     """Setting → where it is looked for; those that are fixed are left out."""
     found = config.search_spaces(algorithms.find(request.algorithm))
     spaces = {name: space for name, space in found.items() if name not in request.fixed}
@@ -122,7 +122,7 @@ class _Tuning:
     """The trials of one call."""
 
     def __init__(
-        self, request: TuningTask, spaces: Mapping[str, Search], data: Dataset, study: optuna.Study, watch: Watch
+        self, request: TuningTask, spaces: Mapping[str, Span], data: Dataset, study: optuna.Study, watch: Watch
     ) -> None:
         self._request, self._spaces, self._data = request, spaces, data
         self._study, self._watch = study, watch
@@ -191,7 +191,7 @@ class _Tuning:
         return found
 
 
-def _study(request: TuningTask, data: Dataset, file: Path, spaces: Mapping[str, Search]) -> optuna.Study:
+def _study(request: TuningTask, data: Dataset, file: Path, spaces: Mapping[str, Span]) -> optuna.Study:
     """The study of this request in the file, new or found; one of another request is refused."""
     import optuna
     from optuna.trial import TrialState
@@ -216,7 +216,7 @@ def _study(request: TuningTask, data: Dataset, file: Path, spaces: Mapping[str, 
     return study
 
 
-def _fingerprint(request: TuningTask, data: Dataset, spaces: Mapping[str, Search]) -> str:
+def _fingerprint(request: TuningTask, data: Dataset, spaces: Mapping[str, Span]) -> str:
     asked = [request.algorithm, request.fixed, request.metric, request.seed, {n: str(s) for n, s in spaces.items()}]
     digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
     for part in [data.train] if data.dev is None else [data.train, data.dev]:
@@ -225,7 +225,7 @@ def _fingerprint(request: TuningTask, data: Dataset, spaces: Mapping[str, Search
     return digest.hexdigest()
 
 
-def _suggested(trial: optuna.Trial, name: str, space: Search) -> Any:
+def _suggested(trial: optuna.Trial, name: str, space: Span) -> Any:
     if space.choices:
         return trial.suggest_categorical(name, list(space.choices))
     if isinstance(space.low, int):

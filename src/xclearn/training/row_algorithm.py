@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from xclearn.config import AUTO, Auto, Count, Number, Rate, Search, Share
+from xclearn.config import AUTO, Auto, Count, Number, Rate, Share, Span
 from xclearn.inference.components import AllLabels, Sigmoid
 from xclearn.inference.servable import Servable
 from xclearn.parts.calibration import Calibration
@@ -38,7 +38,7 @@ from xclearn.training.scoring import task_score
 from xclearn.training.stage import Stage, Stopping
 
 _EXACT_ON_CPU = 20_000  # labels
-_EmbeddingDim = Annotated[Auto[Count], Search(64, 512, log=True)]
+_EmbeddingDim = Annotated[Auto[Count], Span(64, 512, log=True)]
 
 
 @dataclass(kw_only=True)
@@ -48,10 +48,10 @@ class RowAlgorithm(Algorithm):
     vectoriser: AnyText = field(default_factory=Words)  # how texts become tokens
     encoder: Auto[EncoderSettings] = AUTO  # auto: what fits the vectoriser
     embedding_dim: _EmbeddingDim = AUTO  # length of document and label vectors; a transformer has its own
-    epochs: Annotated[Auto[Count], Search(5, 40)] = AUTO  # passes over train
+    epochs: Annotated[Auto[Count], Span(5, 40)] = AUTO  # passes over train
     batch_size: Auto[Count] = AUTO  # documents per step
-    encoder_lr: Annotated[Rate, Search(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of the encoder (Adam)
-    label_lr: Annotated[Rate, Search(0.02, 0.5, log=True)] = 0.1  # peak learning rate of the label rows, per document
+    encoder_lr: Annotated[Rate, Span(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of the encoder (Adam)
+    label_lr: Annotated[Rate, Span(0.02, 0.5, log=True)] = 0.1  # peak learning rate of the label rows, per document
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # adam is the authors' choice; set label_lr near 0.01 with it
     warm_up: Share = 0.1  # share of training in which learning rates rise
     exact_labels: Auto[Number] = AUTO  # score all labels up to this many, else a sample; auto: 20,000 on a CPU

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from xclearn.config import AUTO, Auto, Count, Number, Rate, Search, Share, Weight
+from xclearn.config import AUTO, Auto, Count, Number, Rate, Share, Span, Weight
 from xclearn.parts.combination import Combine
 from xclearn.parts.cost import Weights
 from xclearn.parts.encoders import random_table
@@ -72,8 +72,8 @@ class ClassifierCost:
     graph: int = 0  # bytes of the label graph
 
 
-_SurrogateEpochs = Annotated[Auto[Number], Search(3, 25)]
-_RefinementLr = Annotated[Weight, Search(0.02, 0.5, log=True)]
+_SurrogateEpochs = Annotated[Auto[Number], Span(3, 25)]
+_RefinementLr = Annotated[Weight, Span(0.02, 0.5, log=True)]
 
 
 @dataclass(kw_only=True)
@@ -81,16 +81,16 @@ class TextAlgorithm(Algorithm):
     """Documents and label texts over one token table."""
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
-    embedding_dim: Annotated[Auto[Count], Search(64, 512, log=True)] = AUTO  # length of all vectors
+    embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of all vectors
     batch_size: Auto[Count] = AUTO  # documents per step
     surrogate_epochs: _SurrogateEpochs = AUTO  # Module I: classifiers from label text alone, without refinements
     shortlister_epochs: Auto[Count] = AUTO  # Module II, when the ranker uses a shortlist
-    ranker_epochs: Annotated[Auto[Count], Search(1, 15)] = AUTO  # Module IV
-    surrogate_lr: Annotated[Rate, Search(0.002, 0.05, log=True)] = 0.01  # peak learning rate of Module I
-    later_lr: Annotated[Rate, Search(0.001, 0.02, log=True)] = 0.005  # peak learning rate of Modules II and IV
+    ranker_epochs: Annotated[Auto[Count], Span(1, 15)] = AUTO  # Module IV
+    surrogate_lr: Annotated[Rate, Span(0.002, 0.05, log=True)] = 0.01  # peak learning rate of Module I
+    later_lr: Annotated[Rate, Span(0.001, 0.02, log=True)] = 0.005  # peak learning rate of Modules II and IV
     refinement_lr: _RefinementLr = 0.1  # peak learning rate of refinements (SGD, per document)
     bias_lr: Weight = 0.01  # peak learning rate of biases (SGD, per document)
-    dropout: Annotated[Share, Search(0.0, 0.6)] = 0.25  # after each ReLU
+    dropout: Annotated[Share, Span(0.0, 0.6)] = 0.25  # after each ReLU
     warm_up: Share = 0.1  # share of each stage in which learning rates rise
     ranker: Auto[Ranker] = AUTO  # labels a document is trained against
     n_negatives: Count = 1024  # random labels beside the batch's own when sampling

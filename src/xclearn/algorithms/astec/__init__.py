@@ -32,7 +32,7 @@ from xclearn.algorithms.astec.surrogates import (
     usual_outputs,
 )
 from xclearn.algorithms.astec.unread import unread
-from xclearn.config import AUTO, Auto, Count, Number, Range, Rate, Search, Share
+from xclearn.config import AUTO, Auto, Count, Number, Range, Rate, Share, Span
 from xclearn.inference.components import Encoder, Scorer
 from xclearn.inference.layered import layered
 from xclearn.inference.servable import Ensemble, Servable
@@ -69,8 +69,8 @@ _Parts: TypeAlias = tuple[dict[str, Encoder], list[Scorer]]  # of a member
 _LISTS_LR, _RERANKER_LR = 1.0, 0.4  # of label rows by SGD: fewer labels a step, larger steps
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)  # to choose from
 
-_LabelLr = Annotated[Auto[Rate], Search(0.02, 0.5, log=True)]
-_FusionWeight = Annotated[Auto[Share], Search(0.0, 1.0)]
+_LabelLr = Annotated[Auto[Rate], Span(0.02, 0.5, log=True)]
+_FusionWeight = Annotated[Auto[Share], Span(0.0, 1.0)]
 
 
 @final
@@ -82,13 +82,13 @@ class Astec(Algorithm):
 
     vectoriser: AnyText = field(default_factory=Words)  # how texts become tokens
     encoder: Auto[EncoderSettings] = AUTO  # auto: what reads the vectoriser's tokens
-    embedding_dim: Annotated[Auto[Count], Search(64, 512, log=True)] = AUTO  # length of document and label vectors
-    dropout: Annotated[Auto[Share], Search(0.0, 0.6)] = AUTO  # after the ReLU of residual blocks
+    embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of document and label vectors
+    dropout: Annotated[Auto[Share], Span(0.0, 0.6)] = AUTO  # after the ReLU of residual blocks
     batch_size: Auto[Count] = AUTO  # documents per step
     surrogate: Surrogate = "clusters"  # Module I: the task that features are learnt on
     n_clusters: Auto[Count] = AUTO  # outputs of that task: clusters, buckets, frequent labels or directions
     surrogate_epochs: Auto[Count] = AUTO  # passes over train in Module I
-    surrogate_lr: Annotated[Rate, Search(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of Module I (Adam)
+    surrogate_lr: Annotated[Rate, Span(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of Module I (Adam)
     surrogate_loss: OutputLoss = "bce_sum"  # of Module I
     negatives: Auto[ListSource | Literal["uniform", "unigram", "all"]] = AUTO  # Module II: labels trained against
     shortlist_size: Count = 500  # labels of a document's shortlist
@@ -103,7 +103,7 @@ class Astec(Algorithm):
     transfer_limit: Annotated[float, Range(0, 1, open_low=True)] = 1.0  # spectral norm of the residual block
     classifier: Literal["rows"] | Frozen = "rows"  # Module IV: rows trained with the block, or a solver over features
     extreme_epochs: Auto[Count] = AUTO  # passes over train in Module IV
-    extreme_lr: Annotated[Rate, Search(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of Module IV (Adam)
+    extreme_lr: Annotated[Rate, Span(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of Module IV (Adam)
     loss: OutputLoss = "bce_sum"  # of Module IV and the re-ranker
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # of label rows; adam is the authors' choice
     label_lr: _LabelLr = AUTO  # peak learning rate of label rows; auto: by module and optimiser

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from xclearn import algorithms, config
 from xclearn.algorithms.blend.choice import usual_cut, usual_members
 from xclearn.algorithms.blend.sources import centroid_rows, heavy_rows, label_text_rows, memory_of
-from xclearn.config import AUTO, Auto, Count, Rate, Search, Share
+from xclearn.config import AUTO, Auto, Count, Rate, Share, Span
 from xclearn.data.dataset import Dataset, Split, kind_of
 from xclearn.data.splits import hold_outs
 from xclearn.extras import is_installed
@@ -59,7 +59,7 @@ class Blend(Algorithm):
     folds: Auto[Count] = AUTO  # parts that are held out in turn; auto: 1, of small sets more
     hold_out: Auto[Count] = AUTO  # documents held out in all, to learn the stacker on; auto: by the size of train
     memory: bool = True  # ask the nearest training documents; the model then carries train's words
-    depth: Annotated[Count, Search(20, 120, log=True)] = 60  # labels that each source names
+    depth: Annotated[Count, Span(20, 120, log=True)] = 60  # labels that each source names
     stacker: Auto[Literal["linear", "trees", "both"]] = AUTO  # auto: the best one by cross-fit
     refit: Auto[bool] = AUTO  # train the members again on all of train; auto: unless `stopping` is set
     tail: Auto[Share] = AUTO  # lifts labels of few documents; auto: where rare labels would fall behind a member's

@@ -32,7 +32,7 @@ from xclearn.algorithms.dual_encoder.stages import (
     with_label_documents,
 )
 from xclearn.algorithms.dual_encoder.tasks import Drawing, DualTask, HeldRows, HeldRowTask
-from xclearn.config import AUTO, Auto, Count, Number, Rate, Search, Share, Weight
+from xclearn.config import AUTO, Auto, Count, Number, Rate, Share, Span, Weight
 from xclearn.errors import ConfigError
 from xclearn.inference.components import AllLabels, Classifier, Sigmoid
 from xclearn.inference.servable import Servable
@@ -57,8 +57,8 @@ from xclearn.training.token_table import start_from
 
 _EXAMPLES_GAIN = 0.3  # of a new label, beside its text of length one
 
-_Lr = Annotated[Auto[Rate], Search(0.001, 0.03, log=True)]
-_Hold = Annotated[Rate, Search(1.0, 30.0, log=True)]
+_Lr = Annotated[Auto[Rate], Span(0.001, 0.03, log=True)]
+_Hold = Annotated[Rate, Span(1.0, 30.0, log=True)]
 
 
 @final
@@ -70,13 +70,13 @@ class DualEncoder(Algorithm):
 
     vectoriser: Words | WordPiece | Subwords | Pretrained = field(default_factory=Subwords)  # texts to tokens
     encoder: Auto[Literal["bag", "transformer"]] = AUTO  # auto: what reads the vectoriser's tokens
-    embedding_dim: Annotated[Auto[Count], Search(64, 512, log=True)] = AUTO  # length of document and label vectors
+    embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of document and label vectors
     word_vectors: str | None = None  # tokens start from a file, a transformer's folder or minilm; none: randomly
     batch_size: Auto[Count] = AUTO  # documents per step
-    epochs: Annotated[Auto[Count], Search(5, 30)] = AUTO  # passes over train of the encoder
+    epochs: Annotated[Auto[Count], Span(5, 30)] = AUTO  # passes over train of the encoder
     lr: _Lr = AUTO  # peak learning rate of the encoder (Adam); auto: 0.01, of a transformer 0.0002
-    dropout: Annotated[Share, Search(0.0, 0.5)] = 0.2  # after each ReLU
-    temperature: Annotated[Rate, Search(0.02, 0.2, log=True)] = 0.05  # cosines are divided by it
+    dropout: Annotated[Share, Span(0.0, 0.5)] = 0.2  # after each ReLU
+    temperature: Annotated[Rate, Span(0.02, 0.2, log=True)] = 0.05  # cosines are divided by it
     texts_at_once: Auto[Count] = AUTO  # texts that a transformer encodes at once; of more it keeps no layers
     n_positives: Auto[Count] = AUTO  # relevant labels drawn for a document in each step
     n_negatives: Auto[Number] = AUTO  # random labels of a step beside the documents' own; L or more: all labels
@@ -87,7 +87,7 @@ class DualEncoder(Algorithm):
     average: Share = 0.0  # share of training, at its end, over whose steps the encoder's weights are averaged
     warm_up: Share = 0.1  # share of a stage in which learning rates rise
     row_epochs: Number = 4  # passes over train of the rows; 0: a label is its text
-    row_lr: Annotated[Weight, Search(0.003, 0.1, log=True)] = 0.015  # peak learning rate of rows (SGD, per document)
+    row_lr: Annotated[Weight, Span(0.003, 0.1, log=True)] = 0.015  # peak learning rate of rows (SGD, per document)
     hold: _Hold = 5.0  # documents with which a row is as much its documents' as its text's
     row_weight: Weight = 1.0  # of what documents change about a row; with stopping it is learnt on the hold-out
     stopping: Stopping | None = None  # end on a held-out metric, and learn the scores on the hold-out

@@ -31,7 +31,7 @@ from xclearn.algorithms.eclare.over_graph import (
 )
 from xclearn.algorithms.eclare.trial import best_choice, parted, report_with_game
 from xclearn.algorithms.eclare.unread import unread
-from xclearn.config import AUTO, Auto, Count, Number, Range, Search, Share
+from xclearn.config import AUTO, Auto, Count, Number, Range, Share, Span
 from xclearn.inference.components import AllLabels, Classifier, Product, Scorer, Sigmoid
 from xclearn.inference.graph import Game, GameLabels, GameScorer, Graph
 from xclearn.inference.servable import Ensemble, Servable
@@ -55,7 +55,7 @@ _SHARES = (0.0, 0.1, 0.25, 0.5)  # of GAME in predictions, to choose from
 _JUDGED = ("P@1", "P@5", "PSP@1", "PSP@5")  # metrics of the hold-out that are looked at
 _LEAST_DOCUMENTS = 2_000  # for a trial: the hold-out of a smaller set says nothing
 
-_Order = Annotated[Auto[Number], Search(choices=(0, 1, 2))]
+_Order = Annotated[Auto[Number], Span(choices=(0, 1, 2))]
 
 
 @final

@@ -30,7 +30,7 @@ from xclearn.algorithms.elias.checks import needs_paths, require_sizes, unread
 from xclearn.algorithms.elias.cost import Before, index_cost
 from xclearn.algorithms.elias.learned_edges import EdgeIndex, IndexedNetwork, PairClassifier, random_edges
 from xclearn.algorithms.elias.stages import IndexedStages, Phase, usual_rates
-from xclearn.config import AUTO, Auto, Count, Number, Rate, Search, Share, Weight
+from xclearn.config import AUTO, Auto, Count, Number, Rate, Share, Span, Weight
 from xclearn.inference.components import Product, Sigmoid
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.labels.lists import padded_rows
@@ -57,7 +57,7 @@ from xclearn.training.stage import Stage, Stopping
 
 _FEWEST = 1e-6  # of the matches of a cluster and a label, whose logarithm is taken
 
-_EmbeddingDim = Annotated[Auto[Count], Search(64, 512, log=True)]
+_EmbeddingDim = Annotated[Auto[Count], Span(64, 512, log=True)]
 
 
 @final
@@ -80,7 +80,7 @@ class Elias(Algorithm):
     cluster_text: bool = False  # cluster labels by their own texts too, if they have any
     beam: Auto[Count] = AUTO  # clusters explored for a document
     edges_per_cluster: Auto[Count] = AUTO  # labels that a cluster may lead to
-    shortlist_size: Annotated[Auto[Count], Search(100, 2000, log=True)] = AUTO  # labels scored for a document
+    shortlist_size: Annotated[Auto[Count], Span(100, 2000, log=True)] = AUTO  # labels scored for a document
     negatives: Auto[Literal["shortlist", "drawn", "all"]] = AUTO  # labels that classifiers are trained against
     n_drawn: Count = 1024  # labels drawn in a step by drawn negatives
     cluster_scale: Auto[Rate] = AUTO  # how many clusters may be certain at once

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from xclearn.algorithms.lightdxml.cycles import BestCycle
 from xclearn.algorithms.lightdxml.label_encoder import LabelEncoder, LabelTask, label_means
-from xclearn.config import AUTO, Auto, Count, Number, Rate, Search, Share
+from xclearn.config import AUTO, Auto, Count, Number, Rate, Share, Span
 from xclearn.errors import ConfigError
 from xclearn.inference.servable import Servable
 from xclearn.parts.calibration import Calibration
@@ -54,8 +54,8 @@ from xclearn.training.token_table import start_from
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0)  # to choose from
 _MANY_LABELS = 20_000  # above which the encoder is trained more slowly, for longer, in larger batches
 
-_LabelLr = Annotated[Auto[Rate], Search(0.02, 0.5, log=True)]
-_FusionWeight = Annotated[Auto[Share], Search(0.0, 1.0)]
+_LabelLr = Annotated[Auto[Rate], Span(0.02, 0.5, log=True)]
+_FusionWeight = Annotated[Auto[Share], Span(0.0, 1.0)]
 
 
 @final
@@ -66,12 +66,12 @@ class Lightdxml(Algorithm):
     name: ClassVar[str] = "lightdxml"
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
-    embedding_dim: Annotated[Auto[Count], Search(64, 512, log=True)] = AUTO  # length of document and label vectors
+    embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of document and label vectors
     word_vectors: str | None = None  # tokens start from a file, a transformer's folder or minilm; none: randomly
-    dropout: Annotated[Auto[Share], Search(0.0, 0.6)] = AUTO  # after each ReLU
+    dropout: Annotated[Auto[Share], Span(0.0, 0.6)] = AUTO  # after each ReLU
     batch_size: Auto[Count] = AUTO  # documents per step
     model_epochs: Auto[Count] = AUTO  # passes over train of encoder and classifiers, all cycles together
-    model_lr: Annotated[Auto[Rate], Search(0.0005, 0.02, log=True)] = AUTO  # peak learning rate of the encoder (Adam)
+    model_lr: Annotated[Auto[Rate], Span(0.0005, 0.02, log=True)] = AUTO  # peak learning rate of the encoder (Adam)
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # of label rows; adam is the authors' choice
     label_lr: _LabelLr = AUTO  # peak learning rate of label rows; auto: 0.1 or 0.2 for sgd, model_lr for adam
     warm_up: Share = 0.1  # share of training in which learning rates rise
