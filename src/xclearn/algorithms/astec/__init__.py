@@ -36,6 +36,7 @@ from xclearn.config import AUTO, Auto, Count, Number, Range, Rate, Share, Span
 from xclearn.inference.components import Encoder, Scorer
 from xclearn.inference.layered import layered
 from xclearn.inference.servable import Ensemble, Servable
+from xclearn.labels.graph import RandomWalk
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.encoder_settings import (
     AnyText,
@@ -87,6 +88,7 @@ class Astec(Algorithm):
     batch_size: Auto[Count] = AUTO  # documents per step
     surrogate: Surrogate = "clusters"  # Module I: the task that features are learnt on
     n_clusters: Auto[Count] = AUTO  # outputs of that task: clusters, buckets, frequent labels or directions
+    correlation: RandomWalk = field(default_factory=RandomWalk)  # of correlated_clusters; published: 50 steps, 0.2
     surrogate_epochs: Auto[Count] = AUTO  # passes over train in Module I
     surrogate_lr: Annotated[Rate, Span(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of Module I (Adam)
     surrogate_loss: OutputLoss = "bce_sum"  # of Module I
@@ -216,7 +218,8 @@ class Astec(Algorithm):
             table = run.keep(kind, lambda: latent_tokens(bags, base.dim, run.seed_of(kind)))
             return use_word_vectors(base, table)
         device, outputs, seed = run.device, self.n_clusters, run.seed_of("surrogate", member)
-        targets = run.keep_all(name, lambda: surrogate_targets(kind, outputs, data.relevance, bags, seed, device))
+        walk = self.correlation
+        targets = run.keep_all(name, lambda: surrogate_targets(kind, outputs, data.relevance, bags, seed, device, walk))
         encoder, drawn = self._with_block(base, run), drawn_outputs(self.n_drawn, outputs, device.type)
         classifier = self._rows.classifier(outputs, self.surrogate_lr, ROW_LR, self.surrogate_loss)
         with run.seeded("projection", member):

@@ -17,7 +17,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from xclearn.errors import ConfigError
-from xclearn.labels.graph import random_walk_graph, row_shares
+from xclearn.labels.clustering import cluster_labels, label_centroids
+from xclearn.labels.graph import RandomWalk, random_walk_graph, row_shares
 from xclearn.labels.lists import padded_matrix
 from xclearn.parts.classifiers import RowClassifier
 from xclearn.parts.encoders import BagEncoder, DocumentEncoder, encoder_optimisers
@@ -30,7 +31,7 @@ Surrogate = Literal[
     "clusters", "correlated_clusters", "selection", "hashing", "projection", "word_vectors", "none"
 ]  # the task of Module I
 
-_STEPS, _RESTART, _NEIGHBOURS = 50, 0.2, 10  # of the random walk over labels, as published
+_NEIGHBOURS = 10  # labels whose centroids count beside a label's own, as in the authors' code
 _PROJECTED = 128  # random directions in which label centroids are clustered
 _EXACT = 20_000  # outputs up to which a CPU scores all of them in a step
 
@@ -60,17 +61,18 @@ def surrogate_targets(
     bags: sp.csr_matrix | np.ndarray,
     seed: int,
     device: torch.device,
+    walk: RandomWalk | None = None,
 ) -> dict[str, np.ndarray]:
     """What the task wants of each document: `values` (N, r), or where outputs are 1 as `indptr` and `indices`.
 
-    `bags` (N, V) say which labels have similar documents.
+    `bags` (N, V) say which labels have similar documents, and a `walk` which correlated labels come together.
     """
     if kind == "projection":
         return {"values": low_rank_targets(relevance, n_outputs, seed)}
     if kind == "selection":
         found = frequent_labels(relevance, n_outputs)
     else:
-        group = _group_of_label(kind, n_outputs, relevance, bags, seed, device)
+        group = group_of_label(kind, n_outputs, relevance, bags, seed, device, walk)
         found = cluster_relevance(relevance, membership(group, n_outputs))
     return {"indptr": found.indptr.astype(np.int64), "indices": found.indices.astype(np.int32)}
 
@@ -127,13 +129,14 @@ def target_rows(arrays: dict[str, np.ndarray], n_outputs: int, device: torch.dev
     return SparseRows.of(sp.csr_matrix((ones, arrays["indices"], arrays["indptr"]), shape), device)
 
 
-def _group_of_label(
+def group_of_label(
     kind: str,
     n_groups: int,
     relevance: sp.csr_matrix,
     bags: sp.csr_matrix | np.ndarray,
     seed: int,
     device: torch.device,
+    walk: RandomWalk | None = None,
 ) -> np.ndarray:
     """The bucket or cluster of each label, (L,) int32."""
     n_labels = relevance.shape[1]
@@ -142,12 +145,24 @@ def _group_of_label(
     if n_groups > n_labels or n_groups & (n_groups - 1):
         allowed = f"a power of two up to the {n_labels:,} labels"
         raise ConfigError("no such number of clusters", where="n_clusters", got=n_groups, allowed=allowed)
-    centroids = _projected_centroids(bags, relevance, seed, device)
-    if kind == "correlated_clusters":
-        graph = random_walk_graph(relevance, steps=_STEPS, restart=_RESTART, top=_NEIGHBOURS, seed=seed)
-        smoothed = row_shares(graph) @ F.normalize(centroids, dim=1).cpu().numpy()
-        centroids = torch.from_numpy(smoothed.astype(np.float32)).to(device)
-    return cluster_rows(centroids, n_groups, seed)
+    if device.type == "cpu" and sp.issparse(bags):  # as they are: labels of a document stay together more often
+        centroids = label_centroids(relevance, bags)
+        return cluster_labels(_smoothed(centroids, kind, relevance, seed, walk), n_groups, seed)
+    projected = F.normalize(_projected_centroids(bags, relevance, seed, device), dim=1).cpu().numpy()
+    rows = np.asarray(_smoothed(projected, kind, relevance, seed, walk), dtype=np.float32)
+    return cluster_rows(torch.from_numpy(rows).to(device), n_groups, seed)
+
+
+def _smoothed(
+    centroids: sp.csr_matrix | np.ndarray, kind: str, relevance: sp.csr_matrix, seed: int, walk: RandomWalk | None
+) -> sp.csr_matrix | np.ndarray:
+    """Centroids (L, V) of correlated clusters: the mean of a label's and of those that a walk from it visits most."""
+    if kind != "correlated_clusters":
+        return centroids
+    steps, restart = (walk or RandomWalk()).steps, (walk or RandomWalk()).restart
+    return (
+        row_shares(random_walk_graph(relevance, steps=steps, restart=restart, top=_NEIGHBOURS, seed=seed)) @ centroids
+    )
 
 
 def frequent_labels(relevance: sp.csr_matrix, n_outputs: int) -> sp.csr_matrix:

@@ -36,6 +36,8 @@ def _of_features(astec: Astec, device: str) -> Iterator[tuple[str, str]]:
     """Module I."""
     trained = astec.surrogate not in ("none", "word_vectors")
     outputs = trained and astec.surrogate != "projection"
+    if astec.surrogate != "correlated_clusters":
+        yield 'set surrogate = "correlated_clusters"', "correlation"
     if not trained:
         yield 'set surrogate = "clusters"', "n_clusters surrogate_epochs surrogate_lr"
     if not outputs:
