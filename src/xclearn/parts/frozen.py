@@ -6,6 +6,7 @@ or stages.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -54,6 +55,23 @@ def _listed(lists: np.ndarray, positives: sp.csr_matrix) -> sp.csr_matrix:
     both.data[:] = 1
     both.sort_indices()
     return both
+
+
+def learnt_clusters(
+    vectors: np.ndarray, relevance: sp.csr_matrix, branching: int, max_leaf: int, seed: int
+) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+    """Clusters of labels and the classifiers that lead to them: those of a label tree without its last level.
+
+    The cluster of each label (L,); of each level the weights (nodes, D) and biases (nodes,), children in order.
+    """
+    rows, solver = sp.csr_matrix(vectors, dtype=np.float32), Solver("squared_hinge", _COST, 20, 0.0, seed)
+    widths = level_widths(relevance.shape[1], branching, max_leaf)
+    clusters = cluster_labels(label_centroids(relevance, vectors), widths[-1] if widths else 1, seed)
+    found = []
+    for level in islice(tree_levels(relevance, clusters, widths), len(widths)):
+        arrays = solver.train(rows, level)
+        found.append((matrix_of(arrays, rows.shape[1]).toarray(), arrays["bias"].astype(np.float32)))
+    return clusters, found
 
 
 def _tree(solver: Solver, rows: sp.csr_matrix, vectors: np.ndarray, relevance: sp.csr_matrix) -> Tree:

@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from xclearn.inference.shortlists import CentroidSearch, best_paths
 from xclearn.kernels import topk_csr
 from xclearn.labels.lists import padded_matrix, padded_rows
-from xclearn.parts.label_clusters import cluster_rows, membership
+from xclearn.parts.frozen import learnt_clusters
+from xclearn.parts.label_clusters import membership
 from xclearn.search.nearest import ExactSearch, Method, build_search
 
 ListSource = Literal["centroids", "documents", "both", "cluster", "tree", "hash"]
@@ -67,7 +68,7 @@ class Shortlister:
     ) -> Callable[[torch.Tensor], Listed]:
         k, n_labels = min(self.size, relevance.shape[1]), relevance.shape[1]
         if self.source in ("cluster", "tree"):
-            return _by_tree(centres, k, self.seed, flat=self.source == "cluster")
+            return _by_tree(vectors, relevance, centres, k, self.seed, flat=self.source == "cluster")
         if self.source == "hash":
             return _by_codes(centres, k, self.seed)
         by_centres = _by_centres(centres, k, self.method, self.on_fallback) if self.source != "documents" else None
@@ -158,43 +159,39 @@ def _by_codes(centres: Centres, k: int, seed: int) -> Callable[[torch.Tensor], L
     return find
 
 
-def _by_tree(centres: Centres, k: int, seed: int, *, flat: bool) -> Callable[[torch.Tensor], Listed]:
-    """The labels of the best leaves of a balanced tree over the centres, found from the root down or all compared."""
-    depth = max(0, (len(centres.labels) * _LEAVES // k).bit_length() - 1)
-    depth = min(depth, len(centres.labels).bit_length() - 1)  # no leaf is empty
-    leaf = cluster_rows(centres.vectors, 1 << depth, seed)  # (M,)
-    members = torch.from_numpy(padded_rows(membership(leaf, 1 << depth))).to(centres.labels)  # (leaves, largest)
-    beam = min(1 << depth, -(-k // max(1, members.shape[1] - 1)))
-    levels = [depth] if flat else range(min(1, depth), depth + 1)
-    sums = {level: _node_centres(centres.vectors, leaf >> (depth - level), 1 << level) for level in levels}
+def _by_tree(
+    vectors: torch.Tensor, relevance: sp.csr_matrix, centres: Centres, k: int, seed: int, *, flat: bool
+) -> Callable[[torch.Tensor], Listed]:
+    """The labels of the best leaves of a tree of classifiers: Parabel's, or `flat`, with leaves below the root alone.
+
+    Leaf after leaf, and within a leaf by how near a label's centre is.
+    """
+    branching = relevance.shape[1] if flat else 2
+    leaf, levels = learnt_clusters(vectors.cpu().numpy(), relevance, max(2, branching), max(1, k // _LEAVES), seed)
+    members = torch.from_numpy(padded_rows(membership(leaf, int(leaf.max()) + 1))).to(vectors.device)
+    beam = min(len(members), -(-k // max(1, members.shape[1] - 1)))
+    on_device = [tuple(torch.from_numpy(part).to(vectors) for part in level) for level in levels]
+    middle = torch.zeros(relevance.shape[1], vectors.shape[1], device=vectors.device)  # (L, D)
+    middle.index_copy_(0, centres.labels, centres.vectors)  # of several centres any: it only orders a leaf
 
     def find(queries: torch.Tensor) -> Listed:
-        nodes = torch.arange(1 << min(levels), device=queries.device).expand(len(queries), -1)
-        for level in levels:
-            if level > min(levels):
-                nodes = torch.cat([2 * nodes, 2 * nodes + 1], dim=1)
-            scores = _scores(queries, sums[level], nodes)
-            best, places = scores.topk(min(beam, scores.shape[1]), dim=1)
-            nodes = nodes.gather(1, places)
+        nodes, scores = torch.zeros(len(queries), 1, dtype=torch.long, device=queries.device), queries.new_zeros(1, 1)
+        before = 1
+        for weight, bias in on_device:
+            step = len(weight) // before
+            nodes = (nodes[:, :, None] * step + torch.arange(step, device=queries.device)).flatten(1)  # (n, children)
+            logits = (queries @ weight.T + bias).gather(1, nodes)
+            chances = scores.repeat_interleave(step, dim=1) - (1 - logits).clamp(min=0) ** 2
+            scores, places = chances.topk(min(beam, chances.shape[1]), dim=1)
+            nodes, before = nodes.gather(1, places), len(weight)
         listed = members[nodes]  # (n, beam, largest)
-        labels = torch.where(listed < 0, -1, centres.labels[listed]).flatten(1).cpu().numpy()
-        once, once_scores = best_paths(labels, best[:, :, None].expand(listed.shape).flatten(1).cpu().numpy())
+        near = (queries @ middle.T).gather(1, listed.clamp(min=0).flatten(1)).view(listed.shape)
+        order = near - 4 * torch.arange(listed.shape[1], device=near.device)[:, None]  # cosines differ by less
+        labels = listed.flatten(1).cpu().numpy()
+        once, once_scores = best_paths(labels, order.flatten(1).cpu().numpy())
         return once[:, :k], once_scores[:, :k]
 
     return find
-
-
-def _scores(queries: torch.Tensor, vectors: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
-    """Products of each query (n, D) with its own nodes (n, b), or with all when these are all."""
-    if nodes.shape[1] == len(vectors):
-        return queries @ vectors.T
-    parts = zip(queries.split(64), nodes.split(64), strict=True)
-    return torch.cat([(vectors[own] @ query[:, :, None])[:, :, 0] for query, own in parts])
-
-
-def _node_centres(vectors: torch.Tensor, node: np.ndarray, n_nodes: int) -> torch.Tensor:
-    sums = torch.zeros(n_nodes, vectors.shape[1], device=vectors.device)
-    return F.normalize(sums.index_add_(0, torch.from_numpy(node).long().to(vectors.device), vectors), dim=1)
 
 
 def _k_means(vectors: torch.Tensor, n_centres: int, seed: int) -> torch.Tensor:
