@@ -27,11 +27,25 @@ def algorithm_names() -> list[str]:
 
 
 def summary(name: str) -> str:
-    """The first line of an algorithm's docstring, read without importing it when it is one of ours."""
+    """The first line of an algorithm's docstring."""
+    return _docstring(name)[0]
+
+
+def advice(name: str) -> tuple[str, str]:
+    """What an algorithm is good for, and what it costs, as its docstring says; empty where it says neither."""
+    lines = [line.strip() for line in _docstring(name)]
+    good, cost = (
+        [line.removeprefix(mark) for line in lines if line.startswith(mark)] for mark in ("Good for: ", "Cost: ")
+    )
+    return good[0] if good else "", cost[0] if cost else ""
+
+
+def _docstring(name: str) -> list[str]:
+    """Its lines, read without importing the algorithm when it is one of ours."""
     folder = Path(__file__).parent / name
     path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) if path.exists() else find(name).__doc__
-    return (docstring or "").strip().splitlines()[0]
+    return (docstring or "").strip().splitlines() or [""]
 
 
 def find(name: str) -> type[Algorithm]:

@@ -7,6 +7,9 @@ classifier on buckets instead of labels, and a label's score is the mean over re
 What differs from the paper: documents are bags of TF-IDF weighted tokens instead of hashed n-grams; buckets are trained
 by binary cross-entropy, as a document is in several; rows start at zero with the prior −ln B and are trained by SGD;
 one learning-rate cycle. `combine = "geometric"` averages log-probabilities instead.
+
+Good for: so many labels that a row for each does not fit into memory.
+Cost: memory does not grow with labels; several networks are trained.
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ their list. It trains on a CPU.
 What differs from the paper: vectors of texts are latent directions of their own TF-IDF rows instead of word vectors
 from elsewhere (features that come as dense vectors are taken as they are); the solver is dual coordinate descent on the
 squared hinge.
+
+Good for: vectors that you have already, and a CPU.
+Cost: one linear classifier a label on a short list; no encoder is trained.
 """
 
 from __future__ import annotations

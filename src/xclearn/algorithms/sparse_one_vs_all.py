@@ -7,6 +7,9 @@ small weights are dropped. It trains on a CPU, exactly and therefore slowly: `la
 What differs from the authors' code: dual coordinate descent instead of a primal Newton method, and a fixed bias.
 DECAF's appendix on label text for this method is not in its text; ours adds the cosine of document and label text to
 the classifier's probability, as in `label_tree`.
+
+Good for: some thousand labels on a CPU, without torch.
+Cost: one linear classifier a label over all texts; grows with labels.
 """
 
 from __future__ import annotations

@@ -76,10 +76,11 @@ def show_label(folder: Path, name: str, as_json: bool, k: int = 10) -> None:
 
 
 def show_algorithms() -> None:
-    """One line an algorithm."""
-    from xclearn.algorithms import algorithm_names, summary
+    """One line an algorithm: what it is good for, what it costs, what it is."""
+    from xclearn.algorithms import advice, algorithm_names, summary
 
-    print_table(("algorithm", "what it is"), [(name, summary(name)) for name in algorithm_names()])
+    header = ("algorithm", "good for", "cost", "what it is")
+    print_table(header, [(name, *advice(name), summary(name)) for name in algorithm_names()])
 
 
 def show_algorithm(name: str) -> None:

@@ -10,6 +10,9 @@ What differs from the authors' code: with `negatives = "all"` (the default on a 
 zero with the prior −ln L and are trained by SGD instead of Adam; blocks have no bias; one learning-rate cycle a stage
 instead of halvings; a served model looks for candidates among label centres only, not among training documents; the
 weight of the two scores is chosen on held-out documents, never on test.
+
+Good for: very many labels that are only names, each with enough texts.
+Cost: a shortlist instead of all labels; the slower of the deep ones on a CPU.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ where no shortlister is needed; `"sampled"` (the default on a CPU) against the b
 `"shortlist"` is the paper's own path with clusters, beam and σ(label) · σ(cluster). Refinements and biases are trained
 by SGD, which keeps rare labels near their text, instead of Adam; blocks go on from Module I unless `restart_blocks`;
 biases start at −ln L.
+
+Good for: rare labels whose texts say what they are.
+Cost: the label text is read in every step; best on a GPU.
 """
 
 from __future__ import annotations

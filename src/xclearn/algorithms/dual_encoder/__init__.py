@@ -9,6 +9,9 @@ What differs from these papers: the encoder is a bag of tokens with a block for 
 unless the vectoriser is `pretrained`: then it is one transformer for both sides, with gradient caching, told from near
 labels found by exact search. A label's row is held to its text by how few documents it has; what is served is one row
 a label, text and documents together, and a score is a probability.
+
+Good for: labels with texts and hardly any documents, and labels added later.
+Cost: an encoder trained on pairs; label vectors need no training.
 """
 
 from __future__ import annotations

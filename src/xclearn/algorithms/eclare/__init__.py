@@ -10,6 +10,9 @@ is tried with the graph and without; without it this is DECAF. `ranker` is "exac
 with the paper's path as "shortlist". Parts are combined by DECAF's gates instead of attention (see `combine` and
 benchmarks/LOG.md). Blocks, optimisers and biases are DECAF's. Token vectors keep training after Module I unless
 `freeze_tokens`.
+
+Good for: rare labels that come together with others.
+Cost: decaf, a graph of labels, and a trial of what the graph is worth.
 """
 
 from __future__ import annotations

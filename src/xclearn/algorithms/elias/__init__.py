@@ -14,6 +14,9 @@ that a path leads to are never cut from the shortlist; the cluster that a label 
 it; one re-clustering only if `recluster_after`; label texts can count in the clustering (`cluster_text`); the ranker
 reads no vectors unless `sparse_ranker.vector`, but pairs of tokens where these come in order; the calibration's weight
 is chosen on the hold-out.
+
+Good for: long texts with a pretrained transformer, and labels that cluster.
+Cost: a label index trained with the encoder; a GPU.
 """
 
 from __future__ import annotations
