@@ -8,7 +8,7 @@ from planted import planted, relevant_first
 
 from xclearn.algorithms.decaf import Decaf
 from xclearn.data import LabelSet
-from xclearn.errors import ConfigError
+from xclearn.errors import ConfigError, ModelError
 from xclearn.inference.components import AllLabels, ClusterBeam
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.shortlists import CentroidSearch
@@ -45,6 +45,13 @@ def test_every_variant_finds_the_planted_labels(data, settings):
     assert found > 0.8
     kind = ClusterBeam if "n_clusters" in settings else CentroidSearch if "shortlist" in settings else AllLabels
     assert isinstance(fitted.model.servable.candidates, kind)
+
+
+def test_a_network_without_label_text_takes_no_new_labels(data):
+    fitted = Decaf(**SHORT | VARIANTS["refinement only"]).fit(data, device="cpu")
+    with pytest.raises(ModelError, match="cannot make a row of a label.s text") as refused:
+        fitted.add_labels([{"label": "new", "text": "words of a label"}])
+    print(refused.value)
 
 
 def test_the_card_says_what_the_theorem_supposes(data):

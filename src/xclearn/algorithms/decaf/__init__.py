@@ -154,8 +154,9 @@ class Decaf(TextAlgorithm):
     def _served_member(self, data: Prepared, ranker: TextTask, found: _Found) -> Servable:
         scorers, bag = [Classifier("label", *ranker.classifiers())], ranker.network.served_encoder()
         encoders: dict[str, Encoder] = {"label": bag}
-        from_text = self.refinement == "text"
-        self.text_rows_.append(new_label_rows(ranker.network, bag, scorers[0], data, from_text=from_text))
+        if self.label_text:  # without it no classifier has learnt to be made of a text
+            from_text = self.refinement == "text"
+            self.text_rows_.append(new_label_rows(ranker.network, bag, scorers[0], data, from_text=from_text))
         if found is None:
             return Servable(data.vectoriser, encoders, AllLabels(), scorers, Sigmoid(), self.steps_)
         if isinstance(found, LabelLists):
