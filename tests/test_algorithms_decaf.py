@@ -49,7 +49,7 @@ def test_every_variant_finds_the_planted_labels(data, settings):
 
 def test_a_network_without_label_text_takes_no_new_labels(data):
     fitted = Decaf(**SHORT | VARIANTS["refinement only"]).fit(data, device="cpu")
-    with pytest.raises(ModelError, match="cannot make a row of a label.s text") as refused:
+    with pytest.raises(ModelError, match="cannot make a row") as refused:
         fitted.add_labels([{"label": "new", "text": "words of a label"}])
     print(refused.value)
 
