@@ -10,9 +10,9 @@ from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load_file, save_file
 
 from xclearn.errors import DataError, ModelError
-from xclearn.inference.tensors import StringTable, read_tensors, write_tensors
+from xclearn.inference.tensors import StringTable, read_tensors, tensor_shapes, write_tensors
 
-DTYPES = [np.float32, np.float64, np.int64, np.int32, np.int8, np.uint8, np.bool_]
+DTYPES = [np.float16, np.float32, np.float64, np.int64, np.int32, np.int8, np.uint8, np.bool_]
 ARRAYS = hnp.arrays(st.sampled_from(DTYPES), hnp.array_shapes(min_dims=0, min_side=0, max_dims=3, max_side=4))
 
 
@@ -54,6 +54,21 @@ def test_a_failed_write_leaves_nothing(tmp_path):
     with pytest.raises(DataError, match="writing failed"):
         write_tensors(tmp_path / "missing" / "t", {"a": np.ones(3)})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_shapes_are_read_of_types_that_numpy_lacks(tmp_path):
+    half = {"a": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, "__metadata__": {"format": "pt"}}
+    (tmp_path / "t").write_bytes(packed(half, bytes(12)))
+    assert tensor_shapes(tmp_path / "t") == {"a": (2, 3)}
+    with pytest.raises(ModelError, match="does not fit"):
+        read_tensors(tmp_path / "t")
+
+
+@pytest.mark.parametrize("shape", [None, 3, ["2"], [-1], [True], [2.0]])
+def test_a_shape_that_is_none_is_refused(tmp_path, shape):
+    (tmp_path / "t").write_bytes(packed({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 8]}}, bytes(8)))
+    with pytest.raises(ModelError, match="no shape"):
+        tensor_shapes(tmp_path / "t")
 
 
 def packed(header: object, body: bytes = b"") -> bytes:

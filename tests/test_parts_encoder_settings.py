@@ -28,6 +28,7 @@ from xclearn.text import Pretrained, Sequences, TextSettings, WordPiece, Words, 
 
 TEXTS = ["red stone", "green water", "blue stones and water", ""]
 CPU, OUT = torch.device("cpu"), 6
+_EMBEDDINGS = "embeddings.word_embeddings.weight"
 
 
 def made(settings: EncoderSettings, text: TextSettings, documents=TEXTS) -> DocumentEncoder:
@@ -83,6 +84,20 @@ def test_a_transformer_has_its_own_width_and_its_size_is_in_its_file(pretrained)
     assert encoder.dim == encoder_dim(pretrained, OUT) == DIM
     counted = sum(value.numel() for value in encoder.parameters())
     assert [part.values for part in encoder_weights(TransformerSettings(), pretrained, 10, OUT)] == [0, counted]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_folder_of_half_precision_is_sized_and_trains_in_float32(pretrained, dtype):
+    from safetensors.torch import load_file, save_file
+
+    path = Path(pretrained.folder) / "model.safetensors"
+    sizes = encoder_weights(TransformerSettings(), pretrained, 10, OUT)
+    halved = {name: value.to(dtype) for name, value in load_file(path).items()}
+    save_file(halved, path, metadata={"format": "pt"})
+    assert encoder_weights(TransformerSettings(), pretrained, 10, OUT) == sizes
+    encoder = made(TransformerSettings(), pretrained)
+    assert {value.dtype for value in encoder.parameters()} == {torch.float32}
+    assert torch.equal(encoder.model.embeddings.word_embeddings.weight, halved[_EMBEDDINGS].float())
 
 
 def test_each_weight_of_a_transformers_layers_is_multiplied_once_a_token(pretrained):

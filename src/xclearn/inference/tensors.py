@@ -20,6 +20,7 @@ from xclearn.errors import ModelError
 from xclearn.writing import atomic_path
 
 _DTYPES = {
+    "F16": "<f2",
     "F32": "<f4",
     "F64": "<f8",
     "I64": "<i8",
@@ -48,15 +49,34 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mappi
 
 def read_tensors(path: Path, mapped: np.ndarray | None = None) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """All tensors of a file, mapped read-only, and its metadata; `mapped` (bytes,) uint8 stands for its bytes."""
-    try:
-        mapped = np.asarray(np.memmap(path, dtype=np.uint8, mode="r")) if mapped is None else mapped
-    except (OSError, ValueError) as error:
-        raise ModelError("the tensor file cannot be opened", where=str(path), got=str(error)) from error
+    mapped = _mapped(path) if mapped is None else mapped
     header, start = _header(mapped, path)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict):
         raise ModelError("the tensor header is damaged", where=str(path), got=metadata)
     return {name: _view(mapped, start, entry, f"{path}:{name}") for name, entry in header.items()}, metadata
+
+
+def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor of a file, from its header: of any type, those that NumPy lacks (bfloat16) too."""
+    header, _ = _header(_mapped(path), path)
+    header.pop("__metadata__", None)
+    return {name: _shape(entry, f"{path}:{name}") for name, entry in header.items()}
+
+
+def _shape(entry: Any, where: str) -> tuple[int, ...]:
+    shape = entry.get("shape") if isinstance(entry, dict) else None
+    if not isinstance(shape, list) or not all(type(size) is int and 0 <= size <= sys.maxsize for size in shape):
+        raise ModelError("a tensor's entry has no shape", where=where, got=entry)
+    return tuple(shape)
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """The bytes of a file (n,) uint8, without reading them."""
+    try:
+        return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+    except (OSError, ValueError) as error:
+        raise ModelError("the tensor file cannot be opened", where=str(path), got=str(error)) from error
 
 
 def _header(mapped: np.ndarray, path: Path) -> tuple[dict[str, Any], int]:

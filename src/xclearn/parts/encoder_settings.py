@@ -16,7 +16,7 @@ import torch
 
 from xclearn.config import Count, Number, Share, kind_of
 from xclearn.errors import ConfigError, DataError
-from xclearn.inference.tensors import read_tensors
+from xclearn.inference.tensors import tensor_shapes
 from xclearn.parts.cost import Weights
 from xclearn.parts.encoders import BagEncoder, DocumentEncoder
 from xclearn.parts.sequence_encoders import ConvolutionEncoder, FilterSizes, TransformerEncoder, load_transformer
@@ -153,8 +153,8 @@ def _values(settings: EncoderSettings, text: TextSettings, n_features: int, dim:
         return n_features * settings.token_dim, filters + (pooled + 1) * dim
     if not isinstance(text, Pretrained):
         raise _mismatch(settings)
-    tensors, _ = read_tensors(text.file("model.safetensors"))  # only its header is read
-    return 0, sum(tensor.size for tensor in tensors.values())
+    shapes = tensor_shapes(text.file("model.safetensors"))
+    return 0, sum(math.prod(shape) for shape in shapes.values())
 
 
 def encoder_working(settings: EncoderSettings, text: TextSettings) -> int:
