@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from planted import planted, relevant_first
 
-from xclearn import config, kernels, load
+from xclearn import config, load
 from xclearn.algorithms.astec import Astec
 from xclearn.config import AUTO
 from xclearn.data import Dataset
@@ -228,9 +228,8 @@ def test_the_folder_holds_the_shared_token_table_once(data, choice, tmp_path):
         loaded = load(tmp_path / name)
         exported = Exporter(loaded.model, data).export(Form("int8", 0)).servable
         predictors = [loaded.model.servable, loaded, exported]
-        if kernels.BACKEND == "native":
-            predictors.append(native_predictor(exported))
-            assert isinstance(native_predictor(loaded.model.servable), NativePredictor)
+        predictors.append(native_predictor(exported))
+        assert isinstance(native_predictor(loaded.model.servable), NativePredictor)
         found = [each.predict(data.test.documents, 5) for each in predictors]
         answers.append([(top.ids.tobytes(), top.scores.tobytes()) for top in found])
     assert answers[0] == answers[1]

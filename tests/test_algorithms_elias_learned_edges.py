@@ -9,7 +9,6 @@ import torch
 from handmade import expect_fits
 from torch.nn import functional as F
 
-from xclearn import kernels
 from xclearn.algorithms.elias.learned_edges import (
     EdgeIndex,
     IndexedNetwork,
@@ -95,7 +94,6 @@ def test_the_best_labels_are_those_of_a_plain_search(seed):
         assert found == pytest.approx({label: expected[label] for label in found}, rel=1e-5)
 
 
-@pytest.mark.skipif(kernels.BACKEND != "native", reason="the extension is not built")
 @pytest.mark.parametrize("seed", range(10))
 def test_native_and_torch_find_the_same_paths(seed):
     index = random_index(seed)

@@ -7,17 +7,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xclearn import kernels
 from xclearn.data.dataset import NO_PAIRS
 from xclearn.inference.components import AllLabels
 from xclearn.inference.graph import Game, GameLabels, Graph
-from xclearn.inference.native import NativePredictor, RankedAnew, native_predictor
+from xclearn.inference.native import NativePredictor, NativeThenSteps, native_predictor
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.sparse import LabelTrees, SparseClassifier, SparseFeatures, TextMix, Tree, TreeLevel
 from xclearn.text.vectorisers import SparseVectoriser, WordVectoriser
 from xclearn.text.weighting import Weighting
-
-pytestmark = pytest.mark.skipif(kernels.BACKEND != "native", reason="the extension is absent")
 
 N_WORDS = 60
 LOSSES = ("squared_hinge", "logistic")
@@ -207,7 +204,7 @@ def test_a_graph_between_labels_follows_in_numpy_and_ensembles_are_averaged():
     graph = Graph.of(sp.random(300, 300, 4 / 300, "csr", np.float32, rng) / 4)
     servable = trees_servable(21, text_weight=0.15)
     spread = dataclasses.replace(servable, steps=[GameLabels(Game(graph, 0.5, 4), 40)])
-    assert isinstance(native_predictor(spread), RankedAnew)
+    assert isinstance(native_predictor(spread), NativeThenSteps)
     texts = random_texts(22, 20)
     for each in (spread, Ensemble([servable, spread])):
         found, expected = native_predictor(each).predict(texts, 10), each.predict(texts, 10)

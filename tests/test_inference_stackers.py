@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
+from tests.oracles.boosted import boosted_sum
 
 from xclearn.errors import ModelError
 from xclearn.inference.declared import Scope, check
@@ -44,7 +45,7 @@ def test_trees_in_numpy_are_the_native_ones():
     values, right, weights = evidence()
     found = _trees(values, right, weights)
     assert isinstance(found, TreeStacker)
-    np.testing.assert_allclose(found(values), found._trees.sum_numpy(values), atol=1e-6)
+    np.testing.assert_allclose(found(values), boosted_sum(found._trees, values), atol=1e-6)
 
 
 def test_the_linear_stacker_is_a_logistic_regression():

@@ -1,6 +1,5 @@
-"""Balanced 2-means: the reference against the recipe in floating point, the native kernel against the reference."""
+"""Balanced 2-means: the NumPy oracle against the recipe in floating point, the native kernel against the oracle."""
 
-import os
 import subprocess
 import sys
 
@@ -9,12 +8,11 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracles import clustering as oracle
 
 from xclearn import kernels
 from xclearn.errors import ConfigError, DataError
-from xclearn.kernels import reference
 
-needs_native = pytest.mark.skipif(kernels.BACKEND != "native", reason="the native extension is not built")
 MASK = (1 << 64) - 1
 
 
@@ -70,15 +68,10 @@ def clusters_by_recipe(rows, n_clusters, seed):
     return cluster_of_row
 
 
-def test_ci_builds_the_native_core():
-    if os.environ.get("CI") == "true":
-        assert kernels.BACKEND == "native"
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_reference_follows_the_recipe_on_dense_rows(seed):
     rows = np.random.default_rng(seed).standard_normal((203, 12)).astype(np.float32)
-    found = reference.balanced_clusters_dense(rows, 32, seed, 1)
+    found = oracle.balanced_clusters_dense(rows, 32, seed, 1)
     expected = clusters_by_recipe(rows.astype(np.float64), 32, seed)
     assert (found != expected).sum() == 0
 
@@ -86,35 +79,28 @@ def test_reference_follows_the_recipe_on_dense_rows(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_reference_follows_the_recipe_on_sparse_rows(seed):
     matrix = random_csr(203, 60, 7, seed)
-    found = reference.balanced_clusters_csr(*arguments(matrix), 32, seed, 1)
+    found = oracle.balanced_clusters_csr(*arguments(matrix), 32, seed, 1)
     expected = clusters_by_recipe(matrix.toarray().astype(np.float64), 32, seed)
     assert (found != expected).sum() == 0
 
 
-@needs_native
 @pytest.mark.parametrize(
     ("n", "n_columns", "n_clusters"), [(3000, 500, 1024), (2111, 40, 8), (5, 3, 8), (1, 1, 4), (0, 5, 2)]
 )
 def test_native_equals_reference_on_sparse_rows(n, n_columns, n_clusters):
-    from xclearn.kernels import _native
-
     matrix = random_csr(n, n_columns, 9, seed=n)
-    native = _native.balanced_clusters_csr(*arguments(matrix), n_clusters, 11, 2)
-    expected = reference.balanced_clusters_csr(*arguments(matrix), n_clusters, 11, 1)
+    native = kernels.balanced_clusters_csr(*arguments(matrix), n_clusters, 11, 2)
+    expected = oracle.balanced_clusters_csr(*arguments(matrix), n_clusters, 11, 1)
     assert (native != expected).sum() == 0
 
 
-@needs_native
 @pytest.mark.parametrize(("n", "n_columns", "n_clusters"), [(1500, 33, 512), (64, 300, 64), (7, 2, 8)])
 def test_native_equals_reference_on_dense_rows(n, n_columns, n_clusters):
-    from xclearn.kernels import _native
-
     rows = np.random.default_rng(n).standard_normal((n, n_columns)).astype(np.float32)
-    native = _native.balanced_clusters_dense(rows, n_clusters, 11, 2)
-    assert (native != reference.balanced_clusters_dense(rows, n_clusters, 11, 1)).sum() == 0
+    native = kernels.balanced_clusters_dense(rows, n_clusters, 11, 2)
+    assert (native != oracle.balanced_clusters_dense(rows, n_clusters, 11, 1)).sum() == 0
 
 
-@needs_native
 @given(
     rows=st.lists(st.lists(st.integers(-2, 2), min_size=3, max_size=3), min_size=1, max_size=40),
     levels=st.integers(0, 5),
@@ -122,12 +108,10 @@ def test_native_equals_reference_on_dense_rows(n, n_columns, n_clusters):
 )
 def test_native_equals_reference_on_duplicates_and_zero_rows(rows, levels, seed):
     """Small integers: equal rows, opposite rows and zero rows, that is ties and zero norms, are the rule."""
-    from xclearn.kernels import _native
-
     dense = np.array(rows, dtype=np.float32)
-    native = _native.balanced_clusters_dense(dense, 1 << levels, seed, 2)
-    assert (native != reference.balanced_clusters_dense(dense, 1 << levels, seed, 1)).sum() == 0
-    sparse = _native.balanced_clusters_csr(*arguments(sp.csr_matrix(dense)), 1 << levels, seed, 2)
+    native = kernels.balanced_clusters_dense(dense, 1 << levels, seed, 2)
+    assert (native != oracle.balanced_clusters_dense(dense, 1 << levels, seed, 1)).sum() == 0
+    sparse = kernels.balanced_clusters_csr(*arguments(sp.csr_matrix(dense)), 1 << levels, seed, 2)
     assert (native != sparse).sum() == 0
 
 
@@ -213,12 +197,11 @@ def test_column_beyond_the_matrix_is_named():
         kernels.balanced_clusters_csr(matrix.indptr, matrix.indices, matrix.data, 2, 2, 0)
 
 
-def test_without_the_extension_numpy_answers():
-    program = (
-        "import sys; sys.modules['xclearn.kernels._native'] = None\n"
-        "import numpy as np; from xclearn import kernels\n"
-        "print(kernels.BACKEND, *kernels.balanced_clusters_dense(np.eye(8, dtype=np.float32), 4, 0))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    here = kernels.balanced_clusters_dense(np.eye(8, dtype=np.float32), 4, 0)
-    assert done.stdout.split() == ["numpy", *map(str, here)]
+def test_a_missing_extension_is_one_clear_error():
+    program = "import sys; sys.modules['xclearn.kernels._native'] = None; from xclearn.cli.main import main; main()"
+    arguments = [sys.executable, "-c", program, "inspect", "nowhere"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: the native core xclearn.kernels._native cannot be imported; got ")
+    assert "C++20 compiler" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -6,22 +6,18 @@ import scipy.optimize
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracles import linear as oracle
 
-from xclearn import kernels
 from xclearn.errors import DataError
 from xclearn.kernels.linear import (
     Linear,
     Problems,
     SparseWeights,
-    _native,
     listed_logits,
-    listed_logits_numpy,
     train_linear,
-    train_linear_numpy,
 )
 
-needs_native = pytest.mark.skipif(kernels.BACKEND != "native", reason="the native extension is not built")
-BACKENDS = [train_linear_numpy, pytest.param(_native, marks=needs_native)]
+FORMS = [oracle.train_linear, train_linear]
 EXACT = Linear("squared_hinge", cost=2.0, bias=None, tolerance=1e-5, max_passes=2000, threshold=0.0)
 
 
@@ -52,14 +48,14 @@ def arrays(trained):
 # Against other libraries
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("train", FORMS)
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
-def test_the_optimum_is_scikit_learns(backend, loss):
+def test_the_optimum_is_scikit_learns(train, loss):
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import LinearSVC
 
     problems = random_problems()
-    weights, bias = backend(problems, EXACT._replace(loss=loss), 0, 2)
+    weights, bias = train(problems, EXACT._replace(loss=loss), 0, 2)
     for problem, row in enumerate(problems.positives.toarray()):
         if loss == "logistic":
             other = LogisticRegression(C=2.0, solver="liblinear", tol=1e-8, max_iter=10_000)
@@ -70,10 +66,10 @@ def test_the_optimum_is_scikit_learns(backend, loss):
         np.testing.assert_allclose(bias[problem], other.intercept_[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_with_a_fixed_bias_the_optimum_is_that_of_a_general_minimiser(backend):
+@pytest.mark.parametrize("train", FORMS)
+def test_with_a_fixed_bias_the_optimum_is_that_of_a_general_minimiser(train):
     problems = random_problems()
-    weights, bias = backend(problems, EXACT._replace(bias=-1.0), 0, 1)
+    weights, bias = train(problems, EXACT._replace(bias=-1.0), 0, 1)
     assert bias.tolist() == [-1, -1, -1]
     for problem, row in enumerate(problems.positives.toarray()):
         arguments = (-1.0, problems.features.astype(np.float64), np.where(row, 1, -1), 2.0)
@@ -85,7 +81,6 @@ def test_with_a_fixed_bias_the_optimum_is_that_of_a_general_minimiser(backend):
 # The backends against each other
 
 
-@needs_native
 @given(
     seed=st.integers(0, 1000),
     loss=st.sampled_from(["squared_hinge", "logistic"]),
@@ -96,16 +91,15 @@ def test_with_a_fixed_bias_the_optimum_is_that_of_a_general_minimiser(backend):
 def test_native_agrees_with_numpy_after_any_number_of_passes(seed, loss, bias, max_passes, n_groups):
     problems = random_problems(25, 8, 5, n_groups, seed)
     settings = Linear(loss, 1.0, bias, 0.1, max_passes, 0.0)
-    native, numpy = _native(problems, settings, seed, 2), train_linear_numpy(problems, settings, seed, 1)
+    native, numpy = train_linear(problems, settings, seed, 2), oracle.train_linear(problems, settings, seed, 1)
     np.testing.assert_allclose(native[0].toarray(), numpy[0].toarray(), atol=1e-5)
     np.testing.assert_allclose(native[1], numpy[1], atol=1e-5)
 
 
-@needs_native
 def test_threads_change_nothing():
     problems = random_problems(n_problems=300, n_groups=3)
     settings = EXACT._replace(tolerance=0.3)
-    assert same_bits(_native(problems, settings, 0, 1), _native(problems, settings, 0, 3))
+    assert same_bits(train_linear(problems, settings, 0, 1), train_linear(problems, settings, 0, 3))
 
 
 # What the arguments mean
@@ -145,12 +139,12 @@ def test_a_group_sees_its_own_rows_only():
         assert abs(difference).sum() < 1e-3
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_without_positives_or_rows_nothing_is_learnt(backend):
+@pytest.mark.parametrize("train", FORMS)
+def test_without_positives_or_rows_nothing_is_learnt(train):
     features = sp.csr_matrix(np.eye(3, dtype=np.float32))
     groups = sp.csr_matrix(np.array([[1, 1, 1], [0, 0, 0]]))
     problems = Problems(features, groups, np.array([0, 1, 2]), sp.csr_matrix(np.array([[0, 0, 0], [1, 1, 0]])))
-    weights, bias = backend(problems, EXACT._replace(bias=-1.0), 0, 1)
+    weights, bias = train(problems, EXACT._replace(bias=-1.0), 0, 1)
     assert weights.nnz == 0
     assert bias.tolist() == [-1, -1]
 
@@ -193,14 +187,14 @@ def test_listed_logits_are_those_of_the_dense_product(n, m, seed):
     dense = documents.toarray().astype(np.float64) @ weights.toarray().T
     expected = np.where(ids < 0, 0, np.take_along_axis(dense, np.maximum(ids, 0), axis=1))
     parts = documents, plain(weights), ids
-    for found in (listed_logits(*parts, n_threads=2), listed_logits_numpy(*parts)):
+    for found in (listed_logits(*parts, n_threads=2), oracle.listed_logits(*parts)):
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_a_column_given_twice_counts_twice():
     documents = sp.csr_matrix((np.ones(2, np.float32), np.array([3, 3]), np.array([0, 2])), shape=(1, 5))
     parts = documents, plain(sp.csr_matrix(np.eye(5, dtype=np.float32))), np.array([[3, 2]])
-    for found in (listed_logits(*parts), listed_logits_numpy(*parts)):
+    for found in (listed_logits(*parts), oracle.listed_logits(*parts)):
         assert found.tolist() == [[2, 0]]
 
 
@@ -208,9 +202,9 @@ def test_listed_logits_in_parts(monkeypatch):
     rng = np.random.default_rng(0)
     documents, weights = (sp.random(n, 20, 0.3, "csr", dtype=np.float32, random_state=rng) for n in (8, 9))
     ids = rng.integers(-1, 9, (8, 4))
-    whole = listed_logits_numpy(documents, plain(weights), ids)
-    monkeypatch.setattr("xclearn.kernels.linear._VALUES_AT_ONCE", 3 * 20)
-    assert (listed_logits_numpy(documents, plain(weights), ids) == whole).all()
+    whole = oracle.listed_logits(documents, plain(weights), ids)
+    monkeypatch.setattr("tests.oracles.linear._VALUES_AT_ONCE", 3 * 20)
+    assert (oracle.listed_logits(documents, plain(weights), ids) == whole).all()
 
 
 @pytest.mark.parametrize(

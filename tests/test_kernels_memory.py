@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.oracles import memory as oracle
 
-from xclearn import kernels
 from xclearn.errors import ConfigError, DataError
 from xclearn.kernels.memory import DocumentLabels, RowIndex
 
-needs_native = pytest.mark.skipif(kernels.BACKEND != "native", reason="the extension is absent")
 V, L = 30, 12
 
 
@@ -43,11 +42,10 @@ def test_nearest_rows_are_those_of_a_search_by_hand(n, k):
         assert len({*own.tolist()} & {i for i, _ in expected}) >= 0.99 * len(expected)
 
 
-@needs_native
 @pytest.mark.parametrize("n", [1, 50, 9000])
 def test_both_forms_give_the_same_bits_at_any_number_of_threads(n):
     index, queries = RowIndex.of(random_rows(3, n)), random_rows(4, 40)
-    expected = index.nearest_numpy(queries, 20)
+    expected = oracle.nearest(index, queries, 20)
     for n_threads in (1, 2, 5):
         for found, own in zip(index.nearest(queries, 20, n_threads), expected, strict=True):
             np.testing.assert_array_equal(found, own)
@@ -71,12 +69,12 @@ def test_votes_by_hand():
     np.testing.assert_allclose(nearest, [0.2, 0.6], rtol=1e-6)
 
 
-@needs_native
 @pytest.mark.parametrize("power", [0.5, 1.0, 3.0])
 def test_votes_are_as_in_numpy(power):
-    labels = DocumentLabels(abs(random_rows(5, 200, width=L)))
+    relevance = abs(random_rows(5, 200, width=L))
+    labels = DocumentLabels(relevance)
     ids, near = RowIndex.of(random_rows(6, 200)).nearest(random_rows(7, 50), 15)
-    expected = labels.votes_numpy(ids, near, power)
+    expected = oracle.votes(relevance, ids, near, power)
     assert len(expected.labels) > 100
     for n_threads in (1, 3):
         for found, own in zip(labels.votes(ids, near, power, n_threads), expected, strict=True):
@@ -91,7 +89,6 @@ def test_what_does_not_fit_is_refused():
         index.nearest(sp.csr_matrix((1, V + 1), dtype=np.float32), 1)
 
 
-@needs_native
 def test_arrays_that_point_outside_are_refused():
     from xclearn.kernels import _native
 

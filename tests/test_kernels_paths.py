@@ -1,12 +1,9 @@
-"""The native search of paths against a plain one; parts.learned_edges tests it against torch."""
+"""The native search of paths against a plain one; test_algorithms_elias_learned_edges.py compares it with torch."""
 
 import numpy as np
 import pytest
 
-from xclearn import kernels
 from xclearn.kernels.paths import Clusters, best_paths
-
-pytestmark = pytest.mark.skipif(kernels.BACKEND != "native", reason="the extension is not built")
 
 
 def plain(query: Clusters, labels: np.ndarray, strengths: np.ndarray, k: int) -> list[tuple[int, int, int, int, bool]]:

@@ -5,13 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.oracles import shortlist as oracle
 
-from xclearn import kernels
 from xclearn.errors import DataError
 from xclearn.kernels import shortlist
 from xclearn.kernels.shortlist import PairLoss, RowPairs, RowRule
-
-native = pytest.mark.skipif(kernels.BACKEND != "native", reason="the native core is not built")
 
 
 def problem(
@@ -27,7 +25,6 @@ def adam(table: np.ndarray, rate: float = 0.01) -> RowRule:
     return RowRule(rate, (np.zeros_like(table), np.zeros_like(table), np.zeros((len(table), 1), np.float32)))
 
 
-@native
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 20), st.integers(1, 30), st.integers(1, 70), st.integers(0, 9000), st.booleans(), st.booleans())
 def test_native_and_numpy_train_the_same_rows(n, rows, width, m, hinge, with_adam):
@@ -37,7 +34,7 @@ def test_native_and_numpy_train_the_same_rows(n, rows, width, m, hinge, with_ada
     loss = PairLoss(hinge, 1 / 7)
     for _ in range(2):  # the second step reads what the first left
         mine = shortlist.train_pairs(x, ours, pairs, targets, rules[0], loss, fixed=width - 1)
-        other = shortlist.train_pairs_numpy(x, theirs, pairs, targets, rules[1], loss, fixed=width - 1)
+        other = oracle.train_pairs(x, theirs, pairs, targets, rules[1], loss, fixed=width - 1)
         assert mine[0] == pytest.approx(other[0], rel=1e-4, abs=1e-5)
         np.testing.assert_allclose(mine[1], other[1], rtol=1e-3, atol=2e-4)
     np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=2e-4)
@@ -81,7 +78,6 @@ def test_rows_without_pairs_stay_and_so_do_their_moments():
     assert rule.moments[2].ravel().tolist() == [0, 1, 0, 0, 0]
 
 
-@native
 @pytest.mark.parametrize("n_threads", [2, 5])
 def test_more_threads_give_the_same_bits(n_threads):
     x, table, pairs, targets = problem(64, 500, 40, 50_000)
@@ -95,16 +91,13 @@ def test_more_threads_give_the_same_bits(n_threads):
     assert found[0] == found[1]
 
 
-@native
 @pytest.mark.parametrize(("m", "width"), [(0, 5), (1, 1), (30_000, 37), (20_000, 128)])
 def test_scores_and_products_of_pairs_equal_numpy(m, width):
     x, weight, pairs, _ = problem(40, 300, width, m)
     outer = np.random.default_rng(1).standard_normal(m, dtype=np.float32)
-    np.testing.assert_allclose(
-        shortlist.pair_scores(x, weight, pairs), shortlist.pair_scores_numpy(x, weight, pairs), atol=1e-5
-    )
+    np.testing.assert_allclose(shortlist.pair_scores(x, weight, pairs), oracle.pair_scores(x, weight, pairs), atol=1e-5)
     ours = shortlist.pair_products(x, weight, pairs, outer)
-    for mine, other in zip(ours, shortlist.pair_products_numpy(x, weight, pairs, outer), strict=True):
+    for mine, other in zip(ours, oracle.pair_products(x, weight, pairs, outer), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""Top-k of sparse rows: both backends against sorting by hand."""
+"""Top-k of sparse rows: against sorting by hand."""
 
 import numpy as np
 import pytest
@@ -7,13 +7,6 @@ from hypothesis import strategies as st
 
 from xclearn import kernels
 from xclearn.errors import ConfigError, DataError
-from xclearn.kernels import reference
-
-BACKENDS = [reference]
-if kernels.BACKEND == "native":
-    from xclearn.kernels import _native
-
-    BACKENDS.append(_native)
 
 # Few distinct scores, so that ties are the rule.
 ROWS = st.lists(st.dictionaries(st.integers(0, 40), st.sampled_from([-1.5, 0.0, 0.25, 3.0, -np.inf]), max_size=12))
@@ -26,10 +19,9 @@ def csr(rows):
     return indptr, indices, data
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @given(rows=ROWS, k=st.integers(1, 15), n_threads=st.integers(1, 3))
-def test_equals_sorting_each_row(backend, rows, k, n_threads):
-    ids, scores = backend.topk_csr(*csr(rows), k, n_threads)
+def test_equals_sorting_each_row(rows, k, n_threads):
+    ids, scores = kernels.topk_csr(*csr(rows), k, n_threads)
     assert (ids.dtype, scores.dtype) == (np.int64, np.float32)
     assert ids.shape == scores.shape == (len(rows), k)
     for row, row_ids, row_scores in zip(rows, ids, scores, strict=True):

@@ -1,16 +1,15 @@
-"""Random walks: both backends against each other and a plain loop, and counts against what they tend to."""
+"""Random walks: the kernel and its NumPy oracle against a plain loop, and counts against their limits."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.oracles import walks as oracle
 
-from xclearn import kernels
-from xclearn.kernels.walks import _native, random_walks, random_walks_numpy
+from xclearn.kernels.walks import random_walks
 
-needs_native = pytest.mark.skipif(kernels.BACKEND != "native", reason="the native extension is not built")
-BACKENDS = [random_walks_numpy, pytest.param(_native, marks=needs_native)]
+FORMS = [oracle.random_walks, random_walks]
 MASK = (1 << 64) - 1
 
 
@@ -18,10 +17,6 @@ def relevance_of(seed=0, n=60, n_labels=25, density=0.06):
     matrix = sp.csr_matrix((sp.random(n, n_labels, density, rng=np.random.default_rng(seed)) > 0).astype(np.float32))
     matrix.sort_indices()
     return matrix
-
-
-def walk(backend, relevance, *options, n_threads=1):
-    return backend(relevance, sp.csr_matrix(relevance.T), *options, n_threads)
 
 
 def splitmix64(x: int) -> int:
@@ -44,28 +39,26 @@ def plain_walk(relevance, label, steps, restart, seed):
     return counts
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_walk_is_the_plain_loop(backend):
+@pytest.mark.parametrize("walk", FORMS)
+def test_a_walk_is_the_plain_loop(walk):
     relevance = relevance_of()
-    found = walk(backend, relevance, 40, 0.3, 25, 7).toarray()
+    found = walk(relevance, 40, 0.3, 25, 7).toarray()
     for label in np.flatnonzero(np.diff(sp.csc_matrix(relevance).indptr))[:6]:
         expected = plain_walk(relevance, int(label), 40, 0.3, 7)
         expected[label] = max(1, expected[label])
         np.testing.assert_array_equal(found[label], expected)
 
 
-@needs_native
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**63), st.floats(0, 1), st.integers(1, 30), st.integers(1, 6), st.integers(1, 4))
 def test_the_backends_and_any_number_of_threads_agree(seed, restart, steps, top, n_threads):
     relevance = relevance_of(seed % 97)
-    native = walk(_native, relevance, steps, restart, top, seed, n_threads=n_threads)
-    other = walk(random_walks_numpy, relevance, steps, restart, top, seed)
+    native = random_walks(relevance, steps, restart, top, seed, n_threads)
+    other = oracle.random_walks(relevance, steps, restart, top, seed)
     for part in ("indptr", "indices", "data"):
         np.testing.assert_array_equal(getattr(native, part), getattr(other, part))
 
 
-@needs_native
 def test_many_labels_are_the_same_on_one_and_on_three_threads():
     """More labels than one task takes."""
     relevance = relevance_of(n=3000, n_labels=1500, density=0.002)
@@ -74,10 +67,10 @@ def test_many_labels_are_the_same_on_one_and_on_three_threads():
     assert one.nnz > 1500
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_only_the_most_visited_are_kept_and_always_the_label_itself(backend):
+@pytest.mark.parametrize("walk", FORMS)
+def test_only_the_most_visited_are_kept_and_always_the_label_itself(walk):
     relevance = relevance_of()
-    everything, best = (walk(backend, relevance, 200, 0.1, top, 0).toarray() for top in (25, 3))
+    everything, best = (walk(relevance, 200, 0.1, top, 0).toarray() for top in (25, 3))
     for label in range(25):
         others = np.delete(np.arange(25), label)
         expected = sorted(others[everything[label, others] > 0], key=lambda m: (-everything[label, m], m))[:3]
@@ -85,13 +78,13 @@ def test_only_the_most_visited_are_kept_and_always_the_label_itself(backend):
         assert best[label, label] >= 1
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_label_without_documents_has_only_itself(backend):
+@pytest.mark.parametrize("walk", FORMS)
+def test_a_label_without_documents_has_only_itself(walk):
     relevance = sp.csr_matrix(np.array([[1, 1, 0], [1, 0, 0]], dtype=np.float32))
-    found = walk(backend, relevance, 100, 0.5, 5, 0).toarray()
+    found = walk(relevance, 100, 0.5, 5, 0).toarray()
     assert found[2].tolist() == [0, 0, 1]
     assert found[:2, :2].sum(axis=1).tolist() == [100, 100]
-    assert walk(backend, sp.csr_matrix((4, 0), dtype=np.float32), 5, 0.5, 2, 0).shape == (0, 0)
+    assert walk(sp.csr_matrix((4, 0), dtype=np.float32), 5, 0.5, 2, 0).shape == (0, 0)
 
 
 def test_counts_tend_to_the_chances_of_the_chain():

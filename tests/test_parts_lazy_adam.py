@@ -1,20 +1,17 @@
 """Lazy Adam against torch's own, and the native kernel against NumPy's."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.oracles import adam as oracle
 
-from xclearn import kernels
 from xclearn.kernels.adam import (
     AdamStep,
     AdamTable,
     Entries,
     adam_rows,
-    adam_rows_numpy,
     bag_gradient,
-    bag_gradient_numpy,
 )
 from xclearn.parts.lazy_adam import LazyAdam, _elsewhere, _on_cpu
 
@@ -43,7 +40,6 @@ def test_steps_are_those_of_torch():
     assert not torch.equal(mine, table(40, 6, 0))
 
 
-@pytest.mark.skipif(kernels.BACKEND != "native", reason="the native core is not built")
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 60), dim=st.integers(1, 40), threads=st.integers(1, 3))
 def test_native_equals_numpy(seed, n, dim, threads):
@@ -53,12 +49,11 @@ def test_native_equals_numpy(seed, n, dim, threads):
     tables.append(AdamTable(*(part.copy() for part in tables[0])))
     step = AdamStep(0.1, 0.1, 0.001, 1e-8)
     adam_rows(tables[0], ids, gradients, step, threads)
-    adam_rows_numpy(tables[1], ids, gradients, step)
+    oracle.adam_rows(tables[1], ids, gradients, step)
     for native, expected in zip(*tables, strict=True):
         np.testing.assert_allclose(native, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.skipif(kernels.BACKEND != "native", reason="the native core is not built")
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 60), dim=st.integers(1, 40), threads=st.integers(1, 3))
 def test_native_bag_gradients_equal_numpys(seed, n, dim, threads):
@@ -66,7 +61,7 @@ def test_native_bag_gradients_equal_numpys(seed, n, dim, threads):
     owner = np.sort(rng.integers(0, 7, n))
     entries = Entries(rng.integers(0, 20, n), owner, rng.standard_normal(n, dtype=np.float32))
     gradients = rng.standard_normal((7, dim), dtype=np.float32)
-    native, expected = bag_gradient(entries, gradients, 20, threads), bag_gradient_numpy(entries, gradients)
+    native, expected = bag_gradient(entries, gradients, 20, threads), oracle.bag_gradient(entries, gradients)
     assert native[0].tolist() == expected[0].tolist()
     np.testing.assert_allclose(native[1], expected[1], rtol=1e-5, atol=1e-6)
 

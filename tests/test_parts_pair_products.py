@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from xclearn import kernels
-from xclearn.parts.pair_products import DensePairs, GatheredPairs, dense_bytes, pair_scores
+from xclearn.parts.pair_products import DensePairs, GatheredPairs, _PairScores, dense_bytes, pair_scores
 
 N, D, OUTPUTS = 7, 5, 200
 
@@ -37,17 +36,14 @@ def largest_differences(found: list[torch.Tensor], expected: list[torch.Tensor])
     return max(differences)
 
 
-@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("score", [pair_scores, _PairScores.apply], ids=["native", "torch"])
 @pytest.mark.parametrize("ordered", [True, False], ids=["column after column", "in any order"])
-def test_scores_of_pairs_and_their_gradients_equal_autograd(monkeypatch, pairs, backend, ordered):
-    if backend == "native" and kernels.BACKEND != "native":
-        pytest.skip("the native core is not built")
-    monkeypatch.setattr(kernels, "BACKEND", backend)
+def test_scores_of_pairs_and_their_gradients_equal_autograd(pairs, score, ordered):
     order = pairs[1].argsort() if ordered else torch.arange(500)
     owner, column = (part[order] for part in pairs)
     outer = torch.randn(500, generator=torch.Generator().manual_seed(6))
     x, weight = (side.requires_grad_() for side in sides())
-    scores = pair_scores(x, weight, owner, column)
+    scores = score(x, weight, owner, column)
     (scores * outer).sum().backward()
     found = [scores.detach(), x.grad, weight.grad]
     assert largest_differences(found, by_autograd((owner, column), outer)) < 1e-5

@@ -11,6 +11,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +20,7 @@ from benchmarks.record import record
 
 from xclearn import kernels
 from xclearn.parts.classifiers import LabelPairs
-from xclearn.parts.pair_products import pair_scores
+from xclearn.parts.pair_products import _NativeScores, _PairScores
 from xclearn.parts.row_training import row_classifier
 from xclearn.parts.rows import Gathered
 
@@ -69,37 +70,44 @@ def measure(n_threads: int, repeats: int, seed: int) -> dict[str, float]:
     }
 
 
-def shortlist_steps(generator: torch.Generator) -> dict[str, Callable[[], object]]:
-    """A training step on shortlists with each update of the rows, and the scores of pairs with both gradients."""
+Step = Callable[[], object]
+
+
+def shortlist_steps(generator: torch.Generator) -> dict[str, tuple[Step, Step]]:
+    """A training step on shortlists with each update of the rows, and the scores of pairs with both gradients.
+
+    Each in the native core, and in PyTorch as on a GPU.
+    """
     shortlist = torch.randint(N_LABELS, (N_DOCUMENTS, SHORTLIST), generator=generator)
     owner, columns = torch.arange(N_DOCUMENTS), shortlist[:, 0]
     pairs = LabelPairs.of(shortlist, Gathered(owner, columns, torch.ones(N_DOCUMENTS), owner))
     x = torch.randn(N_DOCUMENTS, ROW_DIM, generator=generator)
     labels, column = pairs.labels.unique_consecutive(return_inverse=True)
     own, other = x.clone().requires_grad_(), torch.randn(len(labels), ROW_DIM, generator=generator).requires_grad_()
-    steps: dict[str, Callable[[], object]] = {
-        "pair scores and products": lambda: pair_scores(own, other, pairs.owner, column).sum().backward()
+    steps: dict[str, tuple[Step, Step]] = {
+        "pair scores and products": (
+            lambda: _NativeScores.apply(own, other, pairs.owner, column).sum().backward(),
+            lambda: _PairScores.apply(own, other, pairs.owner, column).sum().backward(),
+        )
     }
     for optimiser in ("sgd", "adam"):
         rows = row_classifier(N_LABELS, ROW_DIM, 0.01, optimiser, "bce_sum", x.device)
-        steps[f"shortlist step, {optimiser}"] = lambda rows=rows: rows.pair_step(x, pairs)  # type: ignore[misc]
+        steps[f"shortlist step, {optimiser}"] = (
+            partial(rows._native_pair_step, x, pairs, 1.0),
+            partial(rows._torch_pair_step, x, pairs, 1.0),
+        )
     return steps
 
 
 def compare_shortlists(n_threads: int, repeats: int, seed: int) -> None:
     """The native core beside PyTorch, one row of the results each."""
     torch.set_num_threads(n_threads)
-    native = kernels.BACKEND
-    for name, step in shortlist_steps(torch.Generator().manual_seed(seed)).items():
-        seconds = {}
-        for backend in (native, "torch"):
-            kernels.BACKEND = backend
-            seconds[backend] = best_of(repeats, step)
-        kernels.BACKEND = native
+    for name, steps in shortlist_steps(torch.Generator().manual_seed(seed)).items():
+        native, other = (best_of(repeats, step) for step in steps)
         shape = f"{N_DOCUMENTS} x {SHORTLIST} of {N_LABELS}, D = {ROW_DIM}"
-        times = {"native_ms": round(1e3 * seconds[native], 1), "torch_ms": round(1e3 * seconds["torch"], 1)}
+        times = {"native_ms": round(1e3 * native, 1), "torch_ms": round(1e3 * other, 1)}
         row = {"kernel": name, "shape": shape, "threads": n_threads, "seed": seed, **times}
-        record("kernels", {**row, "torch_over_native": round(seconds["torch"] / seconds[native], 1)})
+        record("kernels", {**row, "torch_over_native": round(other / native, 1)})
         print(f"{name}, {shape}: {times}")
 
 
@@ -115,7 +123,7 @@ def main() -> None:
     if options.only_shortlists:
         return
     for name, seconds in measure(options.threads, options.repeats, options.seed).items():
-        print(f"{name}: {seconds:.2f} s ({kernels.BACKEND}, {options.threads} threads, best of {options.repeats})")
+        print(f"{name}: {seconds:.2f} s ({options.threads} threads, best of {options.repeats})")
 
 
 if __name__ == "__main__":

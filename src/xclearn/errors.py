@@ -64,6 +64,10 @@ class ProcessError(XclearnError):
     """Another process of a job over several ended or cannot be reached."""
 
 
+class MissingCore(XclearnError):
+    """The compiled part of the package is missing or does not load."""
+
+
 class MissingExtra(XclearnError):
     """An optional dependency is needed and not installed."""
 

@@ -1,9 +1,9 @@
 """The native predictor of a servable: from texts to the best labels in one call without the interpreter's lock.
 
 It knows bag encoders, every candidate stage and fusion that they are served with, linear scorers, the graph between
-labels and a re-ranking after it; and label trees, sparse classifiers and label texts. Steps after these, or in another
-order, follow in NumPy. `native_predictor` gives None for anything else (sequence encoders, graphs inside a scorer,
-dense features), and where the extension is absent. The servable is its oracle.
+labels and a re-ranking after it; and label trees, sparse classifiers and label texts. Other steps, or the same in
+another order, are computed in NumPy. For anything else (sequence encoders, graphs inside a scorer, dense features)
+`native_predictor` returns None. The servable is its oracle.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn import kernels
 from xclearn.data.dataset import NO_PAIRS, Documents
 from xclearn.data.topk import TopK
 from xclearn.inference.forms import Core, NoNativeForm, native_form
 from xclearn.inference.native_sparse import is_known_sparse, set_text, sparse_core
 from xclearn.inference.servable import Ensemble, Servable, check_k, in_blocks
 from xclearn.inference.tensors import StringTable
+from xclearn.kernels import _native
 from xclearn.text.documents import TEXTS, require
 from xclearn.text.vectorisers import SPARSE_ROWS, TfidfVectoriser
 
@@ -72,8 +72,8 @@ class NativePredictor:
 
 
 @final
-class RankedAnew:
-    """What a native predictor finds, followed by the steps of the servable in NumPy."""
+class NativeThenSteps:
+    """A native predictor up to the fusion, then the steps of the servable in NumPy."""
 
     def __init__(self, first: NativePredictor, servable: Servable) -> None:
         self._first, self._servable = first, servable
@@ -94,7 +94,7 @@ class RankedAnew:
         return self._servable.after_steps(vectors, self._first.rank(features, self._servable.fused_depth), k, exclude)
 
 
-Native = NativePredictor | RankedAnew | Ensemble
+Native = NativePredictor | NativeThenSteps | Ensemble
 
 
 def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None) -> Native | None:
@@ -102,21 +102,17 @@ def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None
     if isinstance(servable, Ensemble):
         members: list[Any] = [native_predictor(member, n_threads) for member in servable.members]
         return None if None in members else Ensemble(members)
-    if kernels.BACKEND != "native":
-        return None
     try:
         core = sparse_core(servable) if is_known_sparse(servable) else _core(servable)
         return NativePredictor(core, servable, n_threads)
     except NoNativeForm:
         pass
     first = native_predictor(_without_steps(servable), n_threads) if servable.steps else None
-    return RankedAnew(first, servable) if isinstance(first, NativePredictor) else None
+    return NativeThenSteps(first, servable) if isinstance(first, NativePredictor) else None
 
 
 def _core(servable: Servable) -> Any:
     """What predicts as a servable of dense vectors."""
-    from xclearn.kernels import _native
-
     if servable.vectoriser.gives != SPARSE_ROWS or len(servable.steps) > len({type(step) for step in servable.steps}):
         raise NoNativeForm
     native = _native.Predictor(servable.n_labels)

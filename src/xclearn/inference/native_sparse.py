@@ -13,6 +13,7 @@ import numpy as np
 from xclearn.inference.components import AllLabels, Scorer
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import LabelTrees, SparseClassifier, SparseFeatures, TextMix, TreeLevel
+from xclearn.kernels import _native
 from xclearn.text import Vectoriser
 from xclearn.text.subwords import SubwordVectoriser
 from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser, WordPieceVectoriser
@@ -61,8 +62,6 @@ def set_text(core: Any, vectoriser: Vectoriser) -> None:
 
 def sparse_core(servable: Servable) -> Any:
     """What predicts as a servable of sparse classifiers or label trees, and label texts."""
-    from xclearn.kernels import _native
-
     assert isinstance(servable.fusion, TextMix)
     core = _native.SparsePredictor(servable.vectoriser.n_features, servable.n_labels)
     set_text(core, servable.vectoriser)

@@ -15,8 +15,8 @@ from typing import Any, final
 
 import numpy as np
 
-from xclearn import kernels
 from xclearn.errors import ModelError
+from xclearn.kernels import _native
 from xclearn.writing import atomic_path
 
 _DTYPES = {
@@ -145,10 +145,6 @@ class StringTable(Sequence[str]):
 
     def at(self, ids: np.ndarray) -> list[str]:
         """The strings with these ids (m,) int64."""
-        if kernels.BACKEND != "native":
-            return [self[i] for i in ids.tolist()]
-        from xclearn.kernels import _native
-
         try:
             return _native.strings(self.block, self.offsets, ids)
         except UnicodeDecodeError as error:

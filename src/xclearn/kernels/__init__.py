@@ -1,28 +1,27 @@
-"""What the CPU repeats: top-k of sparse rows, balanced clustering. Native where the extension is, else in NumPy.
+"""The native core, and its first two kernels: top-k of sparse rows and balanced clustering.
 
-`BACKEND` says which. Both give the same answers; arguments are checked here, once. Knows nothing about labels,
-documents or models.
+Importing this package without the extension raises `MissingCore`. Arguments are checked here, once. Knows nothing about
+labels, documents or models.
 """
 
 from __future__ import annotations
 
 import os
-from types import ModuleType
 
 import numpy as np
 
-from xclearn.errors import ConfigError, DataError
-from xclearn.kernels import reference
+from xclearn.errors import ConfigError, DataError, MissingCore
 
-_backend: ModuleType
 try:
     from xclearn.kernels import _native
+except ImportError as error:
+    raise MissingCore(
+        "the native core xclearn.kernels._native cannot be imported",
+        got=str(error),
+        todo="Install xclearn with pip, or run `make setup` in a clone; both compile it with a C++20 compiler.",
+    ) from error
 
-    _backend, BACKEND = _native, "native"
-except ImportError:
-    _backend, BACKEND = reference, "numpy"
-
-__all__ = ["BACKEND", "balanced_clusters_csr", "balanced_clusters_dense", "topk_csr"]
+__all__ = ["balanced_clusters_csr", "balanced_clusters_dense", "topk_csr"]
 
 MAX_INT32 = np.iinfo(np.int32).max
 
@@ -39,7 +38,7 @@ def topk_csr(
     arrays = _csr(indptr, indices, data, n_columns=None)
     if np.isnan(arrays[2]).any():
         raise DataError("scores must not be NaN")
-    return _backend.topk_csr(*arrays, k, _threads(n_threads))
+    return _native.topk_csr(*arrays, k, _threads(n_threads))
 
 
 def balanced_clusters_csr(
@@ -54,12 +53,12 @@ def balanced_clusters_csr(
     """The cluster of each sparse row, (n,) int32, by recursive balanced 2-means on the L2-normalised rows.
 
     Every split halves a cluster exactly (the first half gets the odd row); `n_clusters` is a power of two. The answer
-    depends on the rows and the seed alone, never on the threads or the backend.
+    depends on the rows and the seed alone, never on the threads.
     """
     arrays = _csr(indptr, indices, data, n_columns)
     _check_finite(arrays[2])
     _check_clusters(n_clusters, seed)
-    return _backend.balanced_clusters_csr(*arrays, n_columns, n_clusters, seed, _threads(n_threads))
+    return _native.balanced_clusters_csr(*arrays, n_columns, n_clusters, seed, _threads(n_threads))
 
 
 def balanced_clusters_dense(rows: np.ndarray, n_clusters: int, seed: int, n_threads: int | None = None) -> np.ndarray:
@@ -67,7 +66,7 @@ def balanced_clusters_dense(rows: np.ndarray, n_clusters: int, seed: int, n_thre
     _check_array("rows", rows, "float32", n_dimensions=2)
     _check_finite(rows)
     _check_clusters(n_clusters, seed)
-    return _backend.balanced_clusters_dense(np.ascontiguousarray(rows), n_clusters, seed, _threads(n_threads))
+    return _native.balanced_clusters_dense(np.ascontiguousarray(rows), n_clusters, seed, _threads(n_threads))
 
 
 def _csr(

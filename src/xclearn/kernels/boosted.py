@@ -1,4 +1,4 @@
-"""Sums of regression trees over rows of values: native, else in NumPy. Knows nothing about how trees are learnt."""
+"""Sums of regression trees over rows of values. Knows nothing about how trees are learnt."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
-from xclearn import kernels
 from xclearn.errors import DataError
+from xclearn.kernels import _native, _threads
 
 
 @final
@@ -31,30 +31,14 @@ class BoostedTrees:
         self.missing_left, self.values, self.base = missing_left, values, base
 
     def __call__(self, rows: np.ndarray, n_threads: int | None = None) -> np.ndarray:
-        """Sums (m,) float64 of the leaves that rows (m, F) float32 come to, tree after tree; a NaN is missing."""
-        threads = kernels._threads(n_threads)
+        """Sum (m,) float64 of the leaf values reached by each row (m, F) float32; a NaN is a missing value."""
+        threads = _threads(n_threads)
         if rows.ndim != 2 or rows.dtype != np.float32:
             raise DataError("rows have the wrong dimensions or type", got=f"{rows.ndim} of {rows.dtype}")
-        if kernels.BACKEND != "native":
-            return self.sum_numpy(rows)
-        return self._native.sum(np.ascontiguousarray(rows), float(self.base), threads)
-
-    def sum_numpy(self, rows: np.ndarray) -> np.ndarray:
-        """The oracle of a call."""
-        total, row = np.full(len(rows), float(self.base)), np.arange(len(rows))
-        for root in self.roots.tolist():
-            node = np.full(len(rows), root)
-            while len(rows) and (self.left[node] != node).any():
-                own = rows[row, self.columns[node]]
-                goes_left = np.where(np.isnan(own), self.missing_left[node], own <= self.thresholds[node])
-                node = np.where(goes_left, self.left[node], self.right[node])
-            total += self.values[node]
-        return total
+        return self._trees.sum(np.ascontiguousarray(rows), float(self.base), threads)
 
     @cached_property
-    def _native(self) -> Any:
-        from xclearn.kernels import _native
-
+    def _trees(self) -> Any:
         numbers = [np.ascontiguousarray(part, np.int32) for part in (self.roots, self.columns, self.left, self.right)]
         roots, columns, left, right = numbers
         reals = np.ascontiguousarray(self.thresholds, np.float64), np.ascontiguousarray(self.values, np.float64)

@@ -1,4 +1,4 @@
-"""Rows of a sparse matrix nearest to others, and what the labels of such rows say: native, else by SciPy.
+"""Rows of a sparse matrix nearest to others, and what the labels of such rows say.
 
 The matrix stands by feature, as an inverted index: what a row asks for are the runs of its own features. Knows nothing
 about texts, models or folders.
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn import kernels
 from xclearn.errors import ConfigError, DataError
+from xclearn.kernels import _native, _threads
 
 
 @final
@@ -44,26 +44,15 @@ class RowIndex:
 
         Best first, then by id; −1 and −∞ where there are fewer.
         """
-        threads = kernels._threads(n_threads)
+        threads = _threads(n_threads)
         if k < 1:
             raise ConfigError("k must be positive", got=k, allowed="1 or more")
         if queries.shape[1] != self.by_column.shape[0]:
             raise DataError("queries and index differ in features", got=(queries.shape[1], self.by_column.shape[0]))
-        if kernels.BACKEND != "native":
-            return self.nearest_numpy(queries, k)
-        return self._native.nearest(*_arrays(queries), k, threads)
-
-    def nearest_numpy(self, queries: sp.csr_matrix, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The oracle of `nearest`."""
-        found = sp.csr_matrix(queries.astype(np.float32) @ self.by_column)  # (n, N)
-        found.data[~(found.data > 0)] = 0
-        found.eliminate_zeros()
-        return kernels.topk_csr(found.indptr, found.indices, found.data, k)
+        return self._core.nearest(*_arrays(queries), k, threads)
 
     @cached_property
-    def _native(self) -> Any:
-        from xclearn.kernels import _native
-
+    def _core(self) -> Any:
         return _native.RowIndex(*_arrays(self.by_column), self.by_column.shape[1])
 
 
@@ -78,31 +67,12 @@ class DocumentLabels:
         self, ids: np.ndarray, similarities: np.ndarray, power: float = 1.0, n_threads: int | None = None
     ) -> Votes:
         """What the documents `ids` (n, k), −1 after the last, say with weights similarity^power."""
-        threads = kernels._threads(n_threads)
-        if kernels.BACKEND != "native":
-            return self.votes_numpy(ids, similarities, power)
+        threads = _threads(n_threads)
         wanted = np.ascontiguousarray(ids, dtype=np.int64), np.ascontiguousarray(similarities, dtype=np.float32)
-        return Votes(*self._native.votes(*wanted, float(power), threads))
-
-    def votes_numpy(self, ids: np.ndarray, similarities: np.ndarray, power: float = 1.0) -> Votes:
-        """The oracle of `votes`."""
-        n, n_labels = len(ids), self.relevance.shape[1]
-        near = np.where(ids < 0, 0, similarities.astype(np.float64))
-        weights = np.where(ids < 0, 0, near**power)
-        weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
-        row, place = np.nonzero(ids >= 0)
-        chosen = sp.csr_matrix(self.relevance[ids[row, place]])
-        owner = np.repeat(np.arange(len(row)), np.diff(chosen.indptr))
-        pairs, pair = np.unique(row[owner] * n_labels + chosen.indices, return_inverse=True)
-        shares, nearest = np.bincount(pair, weights[row, place][owner], len(pairs)), np.zeros(len(pairs))
-        np.maximum.at(nearest, pair, near[row, place][owner])
-        starts = np.searchsorted(pairs, np.arange(n + 1) * n_labels)
-        return Votes(starts, (pairs % max(1, n_labels)).astype(np.int32), shares, nearest)
+        return Votes(*self._core.votes(*wanted, float(power), threads))
 
     @cached_property
-    def _native(self) -> Any:
-        from xclearn.kernels import _native
-
+    def _core(self) -> Any:
         return _native.DocumentLabels(*_arrays(self.relevance)[:2], self.relevance.shape[1])
 
 

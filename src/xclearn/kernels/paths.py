@@ -1,7 +1,7 @@
-"""The labels at the ends of the best paths from documents over clusters, by the native core.
+"""The labels at the ends of the best paths from documents through clusters.
 
-`parts.learned_edges` says the same in torch: it is the oracle, and what runs on a GPU or without the extension. Knows
-nothing about how clusters and edges are scored.
+`algorithms.elias.learned_edges` has the same search in torch, for a GPU. Knows nothing about how clusters and edges are
+scored.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+
+from xclearn.kernels import _native
 
 
 class Clusters(NamedTuple):
@@ -29,6 +31,4 @@ def best_paths(
     A path's score is its cluster's plus its edge's `strengths` (C, E); `labels` (C, E) int32 says where edges lead, −1:
     nowhere. Wanted labels come before others, ties go to the smaller id; the answer ascends by document and label.
     """
-    from xclearn.kernels import _native
-
     return _native.best_paths(*query, labels, strengths, n_labels, k, n_threads)

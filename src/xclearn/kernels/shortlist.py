@@ -1,4 +1,4 @@
-"""Documents trained on their own labels: native where the extension is, else in NumPy, the native form's oracle.
+"""Documents trained on their own labels.
 
 A pair is a document and a row of a table; pairs stand row after row. `train_pairs` is a whole training step: scores,
 loss, the gradient of the documents, and the rows' update in place; a gradient of all rows never exists. `pair_scores`
@@ -11,11 +11,8 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from xclearn import kernels
 from xclearn.errors import DataError
-
-if kernels.BACKEND == "native":
-    from xclearn.kernels import _native
+from xclearn.kernels import _native, _threads
 
 
 @final
@@ -59,9 +56,7 @@ def train_pairs(
     `targets` (m,) are 0 or 1. The column `fixed` of the rows stays. The answer does not depend on the threads.
     """
     _check(x, table, pairs)
-    threads = kernels._threads(n_threads)
-    if kernels.BACKEND != "native":
-        return train_pairs_numpy(x, table, pairs, targets, rule, loss, fixed)
+    threads = _threads(n_threads)
     first, second, steps = rule.moments or (None, None, None)
     settings = (*rule.betas, rule.epsilon, loss.hinge, loss.scale, -1 if fixed is None else fixed)
     return _native.train_pairs(
@@ -72,9 +67,7 @@ def train_pairs(
 def pair_scores(x: np.ndarray, weight: np.ndarray, pairs: RowPairs, n_threads: int | None = None) -> np.ndarray:
     """x[owner] · weight[row] of each pair (m,)."""
     _check(x, weight, pairs)
-    threads = kernels._threads(n_threads)
-    if kernels.BACKEND != "native":
-        return pair_scores_numpy(x, weight, pairs)
+    threads = _threads(n_threads)
     return _native.pair_scores(x, weight, *pairs, threads)
 
 
@@ -83,63 +76,8 @@ def pair_products(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The gradients of `pair_scores` in `x` (n, W) and `weight` (R, W), where `outer` (m,) is that of the scores."""
     _check(x, weight, pairs)
-    threads = kernels._threads(n_threads)
-    if kernels.BACKEND != "native":
-        return pair_products_numpy(x, weight, pairs, outer)
+    threads = _threads(n_threads)
     return _native.pair_products(x, weight, *pairs, outer, threads)
-
-
-def train_pairs_numpy(
-    x: np.ndarray,
-    table: np.ndarray,
-    pairs: RowPairs,
-    targets: np.ndarray,
-    rule: RowRule,
-    loss: PairLoss,
-    fixed: int | None = None,
-) -> tuple[float, np.ndarray]:
-    """The oracle of `train_pairs`."""
-    scores = pair_scores_numpy(x, table, pairs)
-    if loss.hinge:
-        sign = 2 * targets - 1
-        slack = np.maximum(1 - sign * scores, 0)
-        losses, errors = slack**2, -2 * sign * slack
-    else:
-        losses, errors = np.logaddexp(0, scores) - targets * scores, np.exp(-np.logaddexp(0, -scores)) - targets
-    gradient, change = pair_products_numpy(x, table, pairs, errors * np.float32(loss.scale))
-    if fixed is not None:
-        change[:, fixed] = 0
-    _move(table, np.unique(pairs.row), change, rule)
-    return float(losses.sum(dtype=np.float64) * loss.scale), gradient
-
-
-def pair_scores_numpy(x: np.ndarray, weight: np.ndarray, pairs: RowPairs) -> np.ndarray:
-    """The oracle of `pair_scores`."""
-    return np.einsum("ij,ij->i", x[pairs.owner], weight[pairs.row])
-
-
-def pair_products_numpy(
-    x: np.ndarray, weight: np.ndarray, pairs: RowPairs, outer: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The oracle of `pair_products`."""
-    x_gradient, weight_gradient = np.zeros_like(x), np.zeros_like(weight)
-    np.add.at(x_gradient, pairs.owner, outer[:, None] * weight[pairs.row])
-    np.add.at(weight_gradient, pairs.row, outer[:, None] * x[pairs.owner])
-    return x_gradient, weight_gradient
-
-
-def _move(table: np.ndarray, rows: np.ndarray, gradient: np.ndarray, rule: RowRule) -> None:
-    change = gradient[rows]  # (S, W)
-    if rule.moments is None:
-        table[rows] -= np.float32(rule.rate) * change
-        return
-    first, second, steps = rule.moments
-    steps[rows] += 1
-    for moment, beta, value in ((first, rule.betas[0], change), (second, rule.betas[1], change * change)):
-        moment[rows] = beta * moment[rows] + (1 - beta) * value
-    upper = first[rows] / (1 - rule.betas[0] ** steps[rows])
-    lower = np.sqrt(second[rows] / (1 - rule.betas[1] ** steps[rows])) + rule.epsilon
-    table[rows] -= np.float32(rule.rate) * upper / lower
 
 
 def _check(x: np.ndarray, table: np.ndarray, pairs: RowPairs) -> None:

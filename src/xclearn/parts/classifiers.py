@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import nn
 
-from xclearn import kernels
 from xclearn.inference import components
 from xclearn.kernels import shortlist
 from xclearn.kernels.shortlist import PairLoss, train_pairs
@@ -182,14 +181,17 @@ class RowClassifier(nn.Module):
         return losses.sum(), gradients.sum(dim=0, dtype=torch.float32)
 
     def pair_step(self, x: torch.Tensor, pairs: LabelPairs) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `step`, for pairs; on a CPU in the native core."""
+        """As `step`, for pairs; in the native core on a CPU."""
         scale = len(x) / max(1, len(pairs.labels)) if self.loss == "bce_mean" else 1.0
         here = self.rows.among(pairs.labels)
         if here.start == here.stop:
             return torch.zeros_like(x), x.new_zeros(())
         pairs = LabelPairs(*(part[here] for part in pairs))
-        if x.device.type == "cpu" and kernels.BACKEND == "native":
+        if x.device.type == "cpu" and self.compute == torch.float32:
             return self._native_pair_step(x, pairs, scale)
+        return self._torch_pair_step(x, pairs, scale)
+
+    def _torch_pair_step(self, x: torch.Tensor, pairs: LabelPairs, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
         inputs = self._augment(x)  # (n, width)
         labels, place = pairs.labels.unique_consecutive(return_inverse=True)
         rows = self._rows(labels - self.rows.start)  # (S, width)

@@ -1,8 +1,8 @@
 """x[owner] · weight[column] for pairs of a document and an output, and the gradients of both sides.
 
-A GPU multiplies everything with everything in bfloat16 and picks the pairs from that: cheaper than gathering two
-vectors for each. Where this would be too large, and without the native core, vectors are gathered for some pairs at a
-time; a CPU's native core needs neither. Knows nothing about labels or losses.
+On a CPU the native core computes them. A GPU multiplies everything with everything in bfloat16 and picks the pairs from
+that, which is cheaper than gathering two vectors for each; where this would be too large, vectors are gathered for some
+pairs at a time. Knows nothing about labels or losses.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from xclearn import kernels
 from xclearn.kernels import shortlist
 from xclearn.parts.losses import PAIRS_AT_ONCE, filled_up
 
@@ -22,7 +21,7 @@ _DENSE_SCORES = 1 << 30  # 2 GB in bfloat16
 
 def pair_scores(x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
     """Of each pair (m,), every pair at most once, from `x` (n, D) and `weight` (S, D); differentiable in both."""
-    native = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32 and kernels.BACKEND == "native"
+    native = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     scores: torch.Tensor = (_NativeScores if native else _PairScores).apply(x, weight, owner, column)
     return scores
 

@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from xclearn.inference import components, shortlists
-from xclearn.kernels import BACKEND, topk_csr
+from xclearn.kernels import topk_csr
 from xclearn.kernels.paths import Clusters, best_paths
 from xclearn.parts.classifiers import RowClassifier
 from xclearn.parts.encoders import DocumentEncoder
@@ -132,7 +132,7 @@ class EdgeIndex(nn.Module):
         """
         pairs = self._explored(chances, strengths, beam, positives, most)
         strengths = strengths.clamp(max=0)
-        if chances.device.type == "cpu" and BACKEND == "native":
+        if chances.device.type == "cpu":
             return self._native_paths(pairs, chances, strengths, size, positives)
         return self._torch_paths(pairs, chances, strengths, size, positives)
 

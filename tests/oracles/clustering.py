@@ -1,8 +1,7 @@
-"""The kernels in NumPy: the oracle of the native ones, and what runs where the extension is absent.
+"""Balanced 2-means in NumPy: all clusters of a level at once.
 
-Same arguments, same answers; `n_threads` is taken and means nothing here. Arguments are checked by the caller
-(`xclearn.kernels`). The clustering is in fixed point, all clusters of a level at once: sums of integers do not depend
-on their order, so native and reference agree on any data.
+The arithmetic is in fixed point. Sums of integers do not depend on their order, so this and the native kernel agree to
+the bit on any data. `n_threads` is accepted and ignored.
 """
 
 from __future__ import annotations
@@ -10,31 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple, final
 
 import numpy as np
+from tests.oracles.random import splitmix64
 
 ROW_ONE = float(1 << 30)  # a row value of 1 in fixed point; |row| <= 1
 DIRECTION_ONE = float(1 << 29)  # |direction| <= 2, so that |row · direction| <= 2^60
 TOLERANCE = 1e-4  # least rise of the mean similarity that is worth another iteration
 MAX_ITERATIONS = 20
-
-
-def topk_csr(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    data: np.ndarray,
-    k: int,
-    n_threads: int,  # noqa: ARG001
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k best entries of each row: ids (n, k) int64, scores (n, k) float32; −1 and −inf where a row has fewer."""
-    n = len(indptr) - 1
-    row_of_entry = np.repeat(np.arange(n), np.diff(indptr))
-    order = np.lexsort((indices, -data, row_of_entry))
-    rank = np.arange(len(data)) - indptr[row_of_entry]  # of the entry that stands there after sorting
-    order, row, rank = order[rank < k], row_of_entry[rank < k], rank[rank < k]
-    ids = np.full((n, k), -1, dtype=np.int64)
-    scores = np.full((n, k), -np.inf, dtype=np.float32)
-    ids[row, rank] = indices[order]
-    scores[row, rank] = data[order]
-    return ids, scores
 
 
 def balanced_clusters_dense(rows: np.ndarray, n_clusters: int, seed: int, n_threads: int) -> np.ndarray:
@@ -127,8 +107,8 @@ def _seed_rows(cluster_of_row: np.ndarray, size: np.ndarray, random: np.ndarray)
     by_cluster = np.argsort(cluster_of_row, kind="stable")
     start = (np.cumsum(size) - size)[size > 1]
     n, random = size[size > 1].astype(np.uint64), random[size > 1]
-    first = _splitmix64(random) % n
-    second = _splitmix64(random + np.uint64(1)) % (n - np.uint64(1))
+    first = splitmix64(random) % n
+    second = splitmix64(random + np.uint64(1)) % (n - np.uint64(1))
     second += second >= first
     masks = np.zeros((2, len(cluster_of_row)), dtype=bool)
     for mask, chosen in zip(masks, (first, second), strict=True):
@@ -179,12 +159,5 @@ def _segment_sums(values: np.ndarray, indptr: np.ndarray) -> np.ndarray:
 
 def _random(seed: int, level: int, n_clusters: int) -> np.ndarray:
     """One draw for each cluster of a level, (n_clusters,) uint64, that depends on nothing else."""
-    level_seed = _splitmix64(_splitmix64(np.array([seed], dtype=np.uint64)) ^ np.uint64(level))
-    return _splitmix64(level_seed ^ np.arange(n_clusters, dtype=np.uint64))
-
-
-def _splitmix64(x: np.ndarray) -> np.ndarray:
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    level_seed = splitmix64(splitmix64(np.array([seed], dtype=np.uint64)) ^ np.uint64(level))
+    return splitmix64(level_seed ^ np.arange(n_clusters, dtype=np.uint64))
