@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xclearn.cli.reading import Delimiter, LabelColumn, LabelSeparator, TextColumn, read_data
+from xclearn.cli.reading import read_data, with_reading
 from xclearn.cli.showing import print_table
+
+if TYPE_CHECKING:
+    from xclearn.data import Reading
 
 data_app = typer.Typer(help="Look at, check and convert data sets.", no_args_is_help=True)
 
@@ -27,18 +30,17 @@ def list_datasets() -> None:
 
 
 @data_app.command()
+@with_reading
 def stats(
     data: Source,
     as_json: AsJson = False,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    delimiter: Delimiter = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Counts of documents, labels and words."""
-    from xclearn.data import Reading, statistics
+    from xclearn.data import statistics
 
-    found = statistics(read_data(data, Reading(text_column, label_column, label_separator, delimiter)))
+    found = statistics(read_data(data, reading))
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -46,18 +48,17 @@ def stats(
 
 
 @data_app.command()
+@with_reading
 def validate(
     data: Source,
     as_json: AsJson = False,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    delimiter: Delimiter = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Report what is wrong; exit with 1 if something would break training."""
-    from xclearn.data import Reading, checks
+    from xclearn.data import checks
 
-    findings = checks.validate(read_data(data, Reading(text_column, label_column, label_separator, delimiter)))
+    findings = checks.validate(read_data(data, reading))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings]))
     elif findings:
@@ -70,6 +71,7 @@ def validate(
 
 
 @data_app.command()
+@with_reading
 def graph(
     data: Source,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the edges here: .csv, or else tabs.")] = None,
@@ -78,18 +80,15 @@ def graph(
     ] = [],  # noqa: B006 (typer copies it)
     seed: Annotated[int, typer.Option(help="Of the random walks.")] = 0,
     as_json: AsJson = False,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    delimiter: Delimiter = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Make the graph of train's labels, describe it, and write it as lines of label, label, weight."""
     from xclearn import config
-    from xclearn.data import Reading
     from xclearn.labels.graph import LabelGraph, describe, write_edges
 
     chosen = config.build(LabelGraph, config.merge({}, settings), "graph")
-    loaded = read_data(data, Reading(text_column, label_column, label_separator, delimiter))
+    loaded = read_data(data, reading)
     made = chosen.build(loaded.train.relevance, loaded.labels.names, seed)
     facts = describe(made)
     if out is not None:
@@ -102,22 +101,20 @@ def graph(
 
 
 @data_app.command()
+@with_reading
 def split(
     data: Source,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The new folder; it must not exist, or be empty.")],
     test_share: Annotated[float, typer.Option("--test-share", help="The share of train that becomes test.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Another seed holds others out.")] = 0,
     format: Annotated[str, typer.Option("--format", "-f", help="jsonl, csv, parquet, xc or npz.")] = "jsonl",
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    delimiter: Delimiter = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Write the data set as a new folder with a test split; equal texts stay on one side."""
-    from xclearn.data import Reading, write_dataset
+    from xclearn.data import write_dataset
     from xclearn.data.splits import with_test
 
-    reading = Reading(text_column, label_column, label_separator, delimiter)
     cut = with_test(read_data(data, reading), test_share, seed)
     write_dataset(cut, folder, format)
     sizes = ", ".join(f"{len(part):,} {role}" for role, part in cut.splits.items())
@@ -125,19 +122,18 @@ def split(
 
 
 @data_app.command()
+@with_reading
 def convert(
     data: Source,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The new folder; it must not exist, or be empty.")],
     format: Annotated[str, typer.Option("--format", "-f", help="jsonl, csv, parquet, xc or npz.")] = "jsonl",
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    delimiter: Delimiter = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Write the data set as a new folder in another format."""
-    from xclearn.data import Reading, write_dataset
+    from xclearn.data import write_dataset
 
-    write_dataset(read_data(data, Reading(text_column, label_column, label_separator, delimiter)), folder, format)
+    write_dataset(read_data(data, reading), folder, format)
     typer.echo(f"Written to {folder}.", err=True)
 
 

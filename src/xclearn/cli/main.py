@@ -11,7 +11,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -19,9 +19,12 @@ from xclearn._version import __version__
 from xclearn.cli.data import data_app
 from xclearn.cli.labels import labels_app
 from xclearn.cli.progress import say
-from xclearn.cli.reading import Delimiter, LabelColumn, LabelSeparator, TextColumn
+from xclearn.cli.reading import Delimiter, TextColumn, with_reading
 from xclearn.errors import XclearnError
 from xclearn.extras import explained
+
+if TYPE_CHECKING:
+    from xclearn.data import Reading
 
 app = typer.Typer(
     name="xc",
@@ -93,6 +96,7 @@ def options(
 
 
 @app.command()
+@with_reading
 def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A data folder, file or bundled name.")] = "",
     algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="See `xc algorithms`; else blend.")] = "",
@@ -117,16 +121,12 @@ def train(
         float | None,
         typer.Option("--test-share", help="Hold this share of train out as test; equal texts stay together."),
     ] = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    delimiter: Delimiter = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Train a model and write its folder; if the data has a test split, measure it there."""
     from xclearn.cli.training import Request, train_model
-    from xclearn.data import Reading
 
-    reading = Reading(text_column, label_column, label_separator, delimiter)
     rest = (config, device, seed, resume, overwrite, log, keep_texts, reading, test_share, purpose, track)
     train_model(Request(data, algorithm, out, tuple(settings), *rest))
 
@@ -185,6 +185,7 @@ def predict(
 
 
 @app.command()
+@with_reading
 def evaluate(
     model: ModelPath,
     data: DataSource,
@@ -196,20 +197,17 @@ def evaluate(
         typer.Option("--filter-rule", help="Filter pairs leave `both` predictions and truth, or only `predictions`."),
     ] = "both",
     device: PredictDevice = "cpu",
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    delimiter: Delimiter = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Measure a model on a split, with 95 % intervals."""
     from xclearn.cli.measuring import Measure, measure
-    from xclearn.data import Reading
 
-    reading = Reading(text_column, label_column, label_separator, delimiter)
     measure(model, data, Measure(split, as_json, bins, filter_rule, device, reading))
 
 
 @app.command()
+@with_reading
 def compare(
     paths: Annotated[
         list[str], typer.Argument(metavar="MODEL… DATA", help="Two or more model folders, then the data.")
@@ -218,20 +216,17 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
     examples: Annotated[int, typer.Option(help="Documents shown on which they differ, for each side.")] = 3,
     device: PredictDevice = "cpu",
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    delimiter: Delimiter = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Compare models on the same documents: paired tests, by label frequency, and where they differ."""
     from xclearn.cli.comparing import CompareRequest, compare_models
-    from xclearn.data import Reading
 
-    reading = Reading(text_column, label_column, label_separator, delimiter)
     compare_models(paths[:-1], paths[-1], CompareRequest(split, as_json, examples, device, reading))
 
 
 @app.command()
+@with_reading
 def report(
     model: ModelPath,
     data: DataSource,
@@ -242,20 +237,17 @@ def report(
         Path | None, typer.Option("--log", help="What `xc train --log` wrote: adds training curves.")
     ] = None,
     device: PredictDevice = "cpu",
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    delimiter: Delimiter = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Write one HTML page on a model: accuracy, reliability, thresholds, labels, mistakes."""
     from xclearn.cli.reporting import ReportRequest, report_page
-    from xclearn.data import Reading
 
-    reading = Reading(text_column, label_column, label_separator, delimiter)
     report_page(model, data, ReportRequest(out, overwrite, split, log, device, reading))
 
 
 @app.command()
+@with_reading
 def tune(
     data: DataSource,
     algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="See `xc algorithms`.")] = "label_tree",
@@ -268,16 +260,12 @@ def tune(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed tries the same on a CPU.")] = 0,
     track: Track = "",
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    label_separator: LabelSeparator = None,
-    delimiter: Delimiter = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Look for settings on held-out documents of train; the same command goes on where it was stopped."""
     from xclearn.cli.tuning import TuneRequest, tune_settings
-    from xclearn.data import Reading
 
-    reading = Reading(text_column, label_column, label_separator, delimiter)
     asked = TuneRequest(algorithm, out, trials, metric, tuple(settings), device, seed, track, reading)
     tune_settings(data, asked)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -24,6 +27,34 @@ LabelSeparator = Annotated[
 Delimiter = Annotated[
     str | None, typer.Option("--delimiter", metavar="CHARACTER", help="Between fields: , ; tab or |; else found.")
 ]
+
+_FLAGS: dict[str, Any] = {  # fields of `Reading`
+    "text_column": TextColumn,
+    "label_column": LabelColumn,
+    "label_separator": LabelSeparator,
+    "delimiter": Delimiter,
+}
+
+
+def with_reading(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with a flag for each field of `Reading`, which it gets as the one argument `reading`."""
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> None:
+        from xclearn.data import Reading
+
+        reading = Reading(**{name: given.pop(name) for name in _FLAGS})
+        command(**given, reading=reading)
+
+    shown = inspect.signature(command)
+    own = [parameter for parameter in shown.parameters.values() if parameter.name != "reading"]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    flags = [inspect.Parameter(name, keyword, default=None, annotation=flag) for name, flag in _FLAGS.items()]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *flags)}
+    hints = get_type_hints(wrapper, include_extras=True)
+    parameters = [parameter.replace(kind=keyword, annotation=hints[parameter.name]) for parameter in (*own, *flags)]
+    wrapper.__signature__ = shown.replace(parameters=parameters, return_annotation=None)  # type: ignore[attr-defined]
+    return wrapper
 
 
 def read_data(source: str, reading: Reading) -> Dataset:
