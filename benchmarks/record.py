@@ -1,10 +1,15 @@
-"""Rows of benchmarks/results/*.csv: figures with the commit, machine, seed and command that made them."""
+"""Rows of benchmarks/results/*.csv: figures with the commit, machine, seed, command and settings that made them.
+
+The column `resolved` names a line of settings.jsonl beside the CSV: every setting of the run, defaults included.
+"""
 
 from __future__ import annotations
 
 import csv
 import datetime
 import fcntl
+import hashlib
+import json
 import os
 import platform
 import shlex
@@ -12,7 +17,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from xclearn import config
+
+if TYPE_CHECKING:
+    from xclearn.training.algorithm import Algorithm
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -25,12 +35,30 @@ def record(name: str, values: Mapping[str, Any], folder: Path = RESULTS) -> None
     with path.open("a+", newline="", encoding="utf-8") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)  # several runs may record at once: no row is lost
         stream.seek(0)
-        rows = list(csv.DictReader(stream))
-        columns = list(dict.fromkeys(key for each in [*rows, row] for key in each))
+        reader = csv.DictReader(stream)
+        columns = list(dict.fromkeys([*(reader.fieldnames or []), *row]))
+        if columns == reader.fieldnames:  # what is there is not written again
+            csv.DictWriter(stream, columns, lineterminator="\n").writerow(row)
+            return
+        rows = list(reader)
         stream.truncate(0)
         writer = csv.DictWriter(stream, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows([*rows, row])
+
+
+def resolved(algorithm: Algorithm, folder: Path = RESULTS) -> str:
+    """The id of all settings of a fitted algorithm, which are kept in settings.jsonl under it."""
+    settings = {"algorithm": algorithm.name, **config.to_plain(algorithm), **algorithm.resolved_}
+    found = json.dumps(settings, sort_keys=True)
+    identity = hashlib.sha256(found.encode()).hexdigest()[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "settings.jsonl").open("a+", encoding="utf-8") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        stream.seek(0)
+        if not any(json.loads(line)["id"] == identity for line in stream):
+            stream.write(json.dumps({"id": identity, "settings": settings}, sort_keys=True) + "\n")
+    return identity
 
 
 def commit() -> str:

@@ -10,7 +10,7 @@ import csv
 import time
 
 from benchmarks.accuracy.run import figures
-from benchmarks.record import RESULTS, record
+from benchmarks.record import RESULTS, record, resolved
 
 from xclearn import algorithms
 from xclearn.cli.training import DEFAULT
@@ -32,6 +32,7 @@ def main() -> None:
         said = {"stacker": training.get("stacker"), "ece_5_hold_out": training.get("ece_5")}
         members = " + ".join(algorithm.resolved_.get("members", []))
         facts = {"data": data.name, "split": "test", "algorithm": DEFAULT, "members": members, "seed": arguments.seed}
+        facts["resolved"] = resolved(algorithm)
         record("default", facts | found | seconds | said, RESULTS)
         print(data.name, DEFAULT, found, seconds, flush=True)
         print(data.name, _PEER, _peer(data.name), flush=True)

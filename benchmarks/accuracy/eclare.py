@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from benchmarks.accuracy.run import asked_for, held_out, part_of, settings_for, table_arguments
-from benchmarks.record import record
+from benchmarks.record import record, resolved
 
 from xclearn import algorithms, config
 from xclearn.algorithms.eclare.trial import parted
@@ -117,6 +117,7 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int, decaf
             values[f"{metric}_over_decaf"] = said
     chosen = " ".join(f"{key}={value}" for key, value in algorithm.resolved_.items() if key in ("order", "game"))
     about = {"table": table, "name": name, "settings": " ".join([*common, *settings]), "chosen": chosen}
+    about["resolved"] = resolved(algorithm, Path(arguments.folder))
     record("eclare", {"data": data.name, "split": arguments.split, **about, "seed": seed, "train_s": seconds} | values,
            Path(arguments.folder))  # fmt: skip
     return report

@@ -28,7 +28,7 @@ from benchmarks.accuracy.run import (
     settings_for,
     table_arguments,
 )
-from benchmarks.record import record
+from benchmarks.record import record, resolved
 
 from xclearn import algorithms, config
 from xclearn.data import Dataset, load_dataset
@@ -135,6 +135,7 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> It
     trained, peak = time.perf_counter() - started, peak_mib()
     facts: dict[str, Any] = {"data": data.name, "split": arguments.split, "table": table}
     facts |= {"settings": " ".join([name, *settings]), "seed": seed}
+    facts["resolved"] = resolved(algorithm, Path(arguments.folder))
     prepared = prepare(data, algorithm.vectoriser, algorithm.stopping, seed)
     run = Run(pick_device(arguments.device), seed, Checkpoint(None), lambda _: None)
     for said, ranking, calibration in after:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.record import RESULTS, record
+from benchmarks.record import RESULTS, record, resolved
 
 from xclearn import algorithms, config
 from xclearn.data import Dataset, LabelSet, Split, hold_out, load_dataset
@@ -91,11 +91,13 @@ def measure(data: Dataset, arguments: argparse.Namespace, grid: str, seed: int) 
     started = time.perf_counter()
     algorithm.fit(data, device=arguments.device, seed=seed, callback=note)
     train_seconds = time.perf_counter() - started
+    settings_id = resolved(algorithm, Path(arguments.folder))
     started = time.perf_counter()
     report = evaluate(algorithm, data, device="auto")
     times: dict[str, Any] = {"train_s": round(train_seconds, 2), "evaluate_s": round(time.perf_counter() - started, 2)}
     times["stages_s"] = " ".join(f"{name}={seconds:.2f}" for name, seconds in stages.items())
-    return {name: round(value, 3) for name, value in report.values.items()} | times | {"peak_mib": peak_mib()}
+    found = {name: round(value, 3) for name, value in report.values.items()}
+    return found | times | {"peak_mib": peak_mib(), "resolved": settings_id}
 
 
 def forget_peak() -> None:
@@ -141,7 +143,8 @@ def fitted(
     started = time.perf_counter()
     algorithm.fit(data, device=arguments.device, seed=seed, callback=callback)
     seconds = round(time.perf_counter() - started, 1)
-    return algorithm, {"settings": " ".join([name, *settings]), "seed": seed, "train_s": seconds}
+    about = {"settings": " ".join([name, *settings]), "seed": seed, "train_s": seconds}
+    return algorithm, about | {"resolved": resolved(algorithm, Path(arguments.folder))}
 
 
 def asked_for(arguments: argparse.Namespace, table: str, row: str) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 from benchmarks.accuracy.run import forget_peak, peak_mib
-from benchmarks.record import record
+from benchmarks.record import record, resolved
 
 from xclearn import algorithms, config
 from xclearn.algorithms.blend.sources import heavy_rows
@@ -88,7 +88,7 @@ def _ours(wanted: str, data: Dataset, arguments: argparse.Namespace) -> tuple[Re
     training = algorithm.model.about["training"]
     said = {key: value for key, value in training.items() if key in ("stacker", "ece_5") or key.startswith("dropped")}
     members = " + ".join(algorithm.resolved_.get("members", []))
-    return evaluate(algorithm, data), {"members": members, "said": str(said)}
+    return evaluate(algorithm, data), {"members": members, "said": str(said), "resolved": resolved(algorithm)}
 
 
 def _bonsai(data: Dataset) -> tuple[Report, dict[str, object]]:
