@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from handmade import expect_fits
 from planted import planted, relevant_first
 
 from xclearn import algorithms
@@ -13,6 +14,8 @@ from xclearn.algorithms.blend.sources import heavy_rows
 from xclearn.errors import ConfigError
 from xclearn.inference.blend import COLUMNS
 from xclearn.inference.operating_points import BANDS, band_of
+from xclearn.inference.placed import device_predictor
+from xclearn.inference.runner import answered_on
 from xclearn.parts.held_out import HeldOut, judged, together
 from xclearn.parts.probabilities import expected_error
 from xclearn.parts.stacking import dispensed, is_ahead, learn, only, single
@@ -34,7 +37,8 @@ def held_out(noise: tuple[float, ...], seed: int = 0, *, copies: bool = False) -
         columns += [score, score - 1, np.full(len(rows), 0.5)]
     columns += [np.full(len(rows), float(len(noise))), np.ones(len(rows)), np.ones(len(rows))]
     values = np.column_stack(columns).astype(np.float32)
-    return HeldOut(rows, labels, values, right, np.ones(N, dtype=np.int64), np.arange(N), seed)
+    one = np.ones(N, dtype=np.int64)
+    return HeldOut(rows, labels, values, right, one, one, np.arange(N), seed)
 
 
 @pytest.mark.parametrize("kind", ["linear", "both"])
@@ -77,7 +81,8 @@ def test_without_a_list_what_it_alone_named_goes_too():
 def test_gains_by_hand():
     """Right labels at places 1 and 3 of two: P@1 1, nDCG@5 (1 + 1/2) / (1 + 1/log2 3), R@10 1."""
     rows, labels = np.zeros(3, dtype=np.int64), np.arange(3)
-    data = HeldOut(rows, labels, np.ones((3, 6), np.float32), np.array([True, False, True]), np.array([2]), rows[:1], 0)
+    two = np.array([2])
+    data = HeldOut(rows, labels, np.ones((3, 6), np.float32), np.array([True, False, True]), two, two, rows[:1], 0)
     expected = (1 + 1.5 / (1 + 1 / np.log2(3)) + 1) / 3
     assert data.gains(np.array([3.0, 2.0, 1.0])).tolist() == [pytest.approx(expected)]
 
@@ -117,6 +122,40 @@ def test_the_card_says_what_was_found(fitted):
     assert relevant_first(planted(), fitted.predict(planted().test.documents).ids) > 0.9
 
 
+def test_recall_is_of_all_right_labels_also_those_that_train_has_not():
+    held, _ = planted_chances()
+    mostly_unseen = dataclasses.replace(held, right=held.right & ~held.seen, n_right=np.zeros_like(held.n_right))
+    points = learn(mostly_unseen, "linear").judged.points()
+    assert points is not None
+    expect_fits(points)
+    judged_pairs = learn(held, "linear").judged
+    points = judged_pairs.points()
+    given = judged_pairs.probabilities >= points.thresholds[0]
+    assert points.recall[0] == pytest.approx(held.right[given].sum() / held.right.sum())
+
+
+def test_void_pairs_are_neither_right_nor_counted(fitted):
+    sources, test = fitted.model.servable.sources, planted().split("test")
+    first = np.column_stack([np.arange(len(test)), test.relevance.indices[test.relevance.indptr[:-1]]])
+    found = judged(sources, dataclasses.replace(test, filter_pairs=first))
+    assert found.n_true.tolist() == (np.diff(test.relevance.indptr) - 1).tolist()
+    assert found.right.sum() <= found.n_true.sum()
+
+
+def test_members_are_judged_on_the_device_with_the_same_evidence():
+    """A dense member in its form for devices of torch says what the native form says."""
+    model = Blend(members=("one_vs_all epochs=3",), folds=2).fit(planted(), device="cpu").model
+    sources, test = model.servable.sources, planted().split("test")
+    (member,) = sources.members.values()
+    placed = sources.answered_by([device_predictor(member, "cpu")])
+    native = answered_on(sources, "cpu")
+    assert type(native.answering[0]) is not type(placed.answering[0])
+    ours, theirs = native.evidence(test.documents), placed.evidence(test.documents)
+    keys = [set(zip(found.rows.tolist(), found.labels.tolist(), strict=True)) for found in (ours, theirs)]
+    assert len(keys[0] & keys[1]) > 0.98 * len(keys[0])  # the last of a list may change with the rounding
+    np.testing.assert_allclose(ours.values[:50, 0], theirs.values[:50, 0], rtol=1e-3)
+
+
 def test_labels_that_only_held_out_documents_have_teach_nothing(fitted):
     sources = fitted.model.servable.sources
     unseen = dataclasses.replace(sources, counts=np.where(np.arange(sources.n_labels) < 5, 0, sources.counts))
@@ -148,7 +187,8 @@ def planted_chances(n: int = 4_000, seed: int = 0) -> tuple[HeldOut, np.ndarray]
     code = np.round(2 * np.log2(1 + documents))
     values = np.column_stack([said, said - 1, np.full(len(rows), 0.5), 1 + 0 * said, code, 1 + 0 * said])
     known = np.bincount(rows, weights=right & (documents > 0), minlength=n).astype(np.int64)
-    held = HeldOut(rows, labels, values.astype(np.float32), right, known, np.arange(n), seed)
+    marked = np.bincount(rows, weights=right, minlength=n).astype(np.int64)
+    held = HeldOut(rows, labels, values.astype(np.float32), right, known, marked, np.arange(n), seed)
     return held, np.where(rows % 4 == 0, 0.0, chances)
 
 
@@ -254,6 +294,43 @@ def test_what_is_held_out(n):
     assert 1 <= folds <= 5
     assert folds <= held <= min(n, 9_995)
     assert held / folds <= n / 5
+
+
+@pytest.mark.parametrize("n", [20, 500, 3_000, 9_999, 20_000])
+def test_one_fold_holds_out_what_one_of_several_does(n):
+    folds, held = usual_cut(size(n, 100, False))
+    assert usual_cut(size(n, 100, False), 1) == (1, pytest.approx(held / folds, abs=1))
+
+
+def test_without_a_refit_one_fold_leaves_most_documents_to_the_members():
+    model = Blend(members=("label_tree",), refit=False).fit(planted(), device="cpu")
+    assert model.resolved_["folds"] == 1
+    assert model.resolved_["hold_out"] == 120  # a fifth of 600
+    assert model.model.servable.sources.counts.sum() > 0.75 * planted().train.relevance.nnz
+
+
+def test_a_hold_out_that_leaves_nothing_to_train_on_is_refused():
+    with pytest.raises(ConfigError, match="nothing would be left to train on"):
+        Blend(members=("label_tree",), folds=1, hold_out=600).fit(planted(), device="cpu")
+
+
+def test_a_dev_split_is_one_fold_so_that_members_get_more_time():
+    n = 5_000
+    with_dev = dataclasses.replace(size(n, 500, True), n_dev=1_000)
+    assert usual_cut(with_dev) == (1, 1_000)
+    for own, rounds in ((size(n, 500, True), 4), (with_dev, 2)):
+        assert Blend(time_budget=0.1)._auto(own, "cpu")["members"] == usual_members(own, "cpu", 0.1, rounds)
+    assert usual_members(with_dev, "cpu", 0.1, 4) != usual_members(with_dev, "cpu", 0.1, 2)
+    with pytest.raises(ConfigError, match="leave the dev split out"):
+        Blend(folds=2)._resolve(with_dev, "cpu")
+
+
+def test_epochs_follow_from_all_of_train_also_in_the_folds():
+    """Of 17,000 documents dual_encoder's own rule says 20 passes, of the 15,300 that a fold leaves 30."""
+    whole, fold = size(17_000, 2_000, True), size(15_300, 2_000, True)
+    member = Blend(members=("dual_encoder",))._resolve(whole, "cpu")._members(whole, "cpu")["dual_encoder"]
+    assert algorithms.find("dual_encoder")()._resolve(fold, "cpu").epochs == 30
+    assert member._resolve(fold, "cpu").epochs == member._resolve(whole, "cpu").epochs == 20
 
 
 def test_heavy_words_of_a_row():

@@ -51,3 +51,14 @@ def test_only_a_model_is_overwritten(tmp_path: Path) -> None:
     os.rename(tmp_path / "model.json", tmp_path / "thesis.docx")
     with pytest.raises(ConfigError, match="no model is in the way"):
         refuse_occupied(tmp_path, overwrite=True)
+
+
+def test_a_time_budget_is_a_setting_of_blend_and_of_nothing_else():
+    _, algorithm = read_request(Request("mine", "", Path("m"), time_budget=2.5))
+    assert (algorithm.name, algorithm.time_budget) == ("blend", 2.5)
+    with pytest.raises(ConfigError, match="no time budget"):
+        read_request(Request("mine", "label_tree", Path("m"), time_budget=2.5))
+    with pytest.raises(ConfigError, match="given twice"):
+        read_request(Request("mine", "", Path("m"), ("time_budget=3",), time_budget=2.5))
+    with pytest.raises(ConfigError, match="time_budget"):
+        read_request(Request("mine", "", Path("m"), time_budget=-1.0))

@@ -9,12 +9,13 @@ import argparse
 import csv
 import time
 
-from benchmarks.accuracy.run import figures
+from benchmarks.accuracy.believed import believed
 from benchmarks.record import RESULTS, record, resolved
 
 from xclearn import algorithms
 from xclearn.cli.training import DEFAULT
 from xclearn.data import load_dataset
+from xclearn.inference import evaluate
 
 _PEER = "omikuji Bonsai x3"
 
@@ -27,14 +28,16 @@ def main() -> None:
         started, cpu = time.perf_counter(), time.process_time()
         algorithm = algorithms.find(DEFAULT)().fit(data, device=arguments.device, seed=arguments.seed)
         seconds = {"train_s": round(time.perf_counter() - started, 1), "cpu_s": round(time.process_time() - cpu, 1)}
-        found = figures(algorithm, data)
+        report = evaluate(algorithm, data, device="auto")
+        found = {name: round(value, 3) for name, value in report.values.items()}
         training = algorithm.model.about["training"]
         said = {"stacker": training.get("stacker"), "ece_5_hold_out": training.get("ece_5")}
+        said |= believed(algorithm.model.servable, report)
         members = " + ".join(algorithm.resolved_.get("members", []))
         facts = {"data": data.name, "split": "test", "algorithm": DEFAULT, "members": members, "seed": arguments.seed}
         facts["resolved"] = resolved(algorithm)
         record("default", facts | found | seconds | said, RESULTS)
-        print(data.name, DEFAULT, found, seconds, flush=True)
+        print(data.name, DEFAULT, found, seconds, said, flush=True)
         print(data.name, _PEER, _peer(data.name), flush=True)
 
 

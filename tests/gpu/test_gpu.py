@@ -37,8 +37,9 @@ from xclearn.inference.components import (  # noqa: E402
     Product,
     Sigmoid,
 )
-from xclearn.inference.placed import device_predictor  # noqa: E402
+from xclearn.inference.placed import DevicePredictor, device_predictor  # noqa: E402
 from xclearn.inference.re_ranking import ReRanking, SparseRanker  # noqa: E402
+from xclearn.inference.runner import answered_on  # noqa: E402
 from xclearn.inference.servable import Ensemble, Servable  # noqa: E402
 from xclearn.inference.shortlists import LearnedEdges  # noqa: E402
 from xclearn.inference.sparse import SparseFeatures  # noqa: E402
@@ -289,6 +290,19 @@ def test_prediction_on_the_gpu_is_that_in_numpy() -> None:
     for servable in rounded:  # no tokens at all, and nothing excluded
         found = device_predictor(servable, DEVICE).rank(features[:2], 3)
         assert (found.ids == servable.rank(features[:2], 3).ids).all()
+
+
+def test_a_blend_judges_its_members_on_the_gpu() -> None:
+    data = planted(train=20)
+    model = algorithms.find("blend")(members=("one_vs_all epochs=3", "label_tree"), folds=2).fit(data, device=DEVICE)
+    sources, texts = model.model.servable.sources, data.split("test").documents
+    placed = answered_on(sources, "auto")
+    assert isinstance(placed.answering[0], DevicePredictor)
+    assert not isinstance(placed.answering[1], DevicePredictor)  # a tree answers on the CPU
+    ours, theirs = placed.evidence(texts), sources.evidence(texts)
+    shared = np.intersect1d(ours.rows * 1000 + ours.labels, theirs.rows * 1000 + theirs.labels)
+    assert len(shared) > 0.98 * len(theirs.rows)
+    assert relevant_first(data, model.predict(texts).ids) > 0.9
 
 
 def main() -> int:

@@ -111,6 +111,9 @@ def train(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the model, and a failed run's checkpoint.")
     ] = False,
+    time_budget: Annotated[
+        float | None, typer.Option("--time-budget", metavar="MINUTES", help="What training may take; of blend.")
+    ] = None,
     log: Annotated[Path | None, typer.Option("--log", help="Append training events as JSON lines.")] = None,
     keep_texts: Annotated[
         bool, typer.Option("--keep-texts", help="The model carries training texts, which its server shows as evidence.")
@@ -127,7 +130,7 @@ def train(
     """Train a model and write its folder; if the data has a test split, measure it there."""
     from xclearn.cli.training import Request, train_model
 
-    rest = (config, device, seed, resume, overwrite, log, keep_texts, reading, test_share, purpose, track)
+    rest = (config, device, seed, resume, overwrite, log, keep_texts, reading, test_share, purpose, track, time_budget)
     train_model(Request(data, algorithm, out, tuple(settings), *rest))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
+from xclearn import algorithms
 from xclearn.cli.progress import Handler, say, training_view
 from xclearn.cli.reading import read_data
 from xclearn.data.columns import USUAL, Reading
@@ -46,6 +47,7 @@ class Request:
     test_share: float | None = None
     purpose: str = ""
     track: str = ""  # where else training is followed
+    time_budget: float | None = None  # minutes; short for a setting of this name
 
     @property
     def checkpoint(self) -> Path:
@@ -139,7 +141,6 @@ def _was_finished(request: Request) -> bool:
 
 def read_request(request: Request) -> tuple[str, Algorithm]:
     """The data source and the algorithm with its settings, from command line and config file together."""
-    from xclearn import algorithms
     from xclearn import config as configuration
 
     table = _read_config(request.config) if request.config else {}
@@ -149,7 +150,22 @@ def read_request(request: Request) -> tuple[str, Algorithm]:
             "no data given", where="DATA", todo="Name a folder, a file or a bundled set (`xc data list`)."
         )
     values = configuration.merge(table.get("settings", {}), request.settings)
+    if request.time_budget is not None:
+        values = values | {"time_budget": _minutes(request, name, values)}
     return source, configuration.build(algorithms.find(name), values, name)
+
+
+def _minutes(request: Request, name: str, values: Mapping[str, Any]) -> float:
+    """The minutes of `--time-budget`; refused where the algorithm has no such setting, or `--set` gives another."""
+    known = {field.name for field in dataclasses.fields(algorithms.find(name))}
+    if "time_budget" not in known:
+        what, todo = "the algorithm has no time budget", "Leave it out, or train blend."
+        raise ConfigError(what, where="--time-budget", got=name, todo=todo)
+    if any(each.startswith("time_budget=") for each in request.settings):
+        what = "the time budget is given twice"
+        raise ConfigError(what, where="--time-budget", got=values["time_budget"], todo="Give one of them.")
+    assert request.time_budget is not None
+    return request.time_budget
 
 
 def _read_config(path: Path) -> dict[str, Any]:

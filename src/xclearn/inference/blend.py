@@ -247,10 +247,6 @@ class Blend(Part):
         """Candidates of a document at most."""
         return min(self.n_labels, self.sources.depth * len(self.sources.lists))
 
-    def answered_by(self, members: Sequence[Answers]) -> Blend:
-        """The same, with its members asked in these forms of theirs."""
-        return replace(self, sources=self.sources.answered_by(members))
-
     def check(self, *, values: bool = True) -> None:
         """Refuse parts that are not as declared or do not fit each other: a model folder is untrusted input."""
         check_types(self)

@@ -6,11 +6,12 @@ does. The members of a blend each get their own form. `runner` keeps what it mad
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
 from xclearn.errors import PlanError
-from xclearn.inference.blend import AnyServable, Blend
+from xclearn.inference.blend import AnyServable, Blend, Sources
 from xclearn.inference.native import Native, native_predictor
 from xclearn.inference.placed import DevicePredictor, on_device, part_for_cpu
 from xclearn.inference.servable import Ensemble, Servable
@@ -36,8 +37,13 @@ def runner(model: Model, device: str = "cpu", n_threads: int | None = None) -> R
 def form_of(servable: AnyServable, device: str = "cpu", n_threads: int | None = None) -> Runner:
     """As `runner` for a servable without a model; nothing is kept."""
     if isinstance(servable, Blend):
-        return servable.answered_by([_of_member(member, device, n_threads) for member in servable.members])
+        return replace(servable, sources=answered_on(servable.sources, device, n_threads))
     return one_form(servable, device, n_threads)
+
+
+def answered_on(sources: Sources, device: str, n_threads: int | None = None) -> Sources:
+    """The sources of a blend with each member in the form that answers on this device."""
+    return sources.answered_by([_of_member(member, device, n_threads) for member in sources.members.values()])
 
 
 def one_form(servable: Servable | Ensemble, device: str = "cpu", n_threads: int | None = None) -> OneForm:

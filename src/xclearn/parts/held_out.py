@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from xclearn.data.dataset import Split
 from xclearn.data.splits import resembling
 from xclearn.inference.blend import COLUMNS, ROWS_AT_ONCE, Evidence, Sources, blocks_of
+from xclearn.inference.runner import answered_on
 from xclearn.inference.sparse import unit_rows
 
 _MOST_PAIRS = 400_000  # that a stacker is learnt on; beyond, wrong pairs are drawn and weigh more
@@ -34,6 +35,7 @@ class HeldOut:
     values: np.ndarray  # (m, F) float32
     right: np.ndarray  # (m,) bool
     n_right: np.ndarray  # (n,) right labels of each document that have a training document, found or not
+    n_true: np.ndarray  # (n,) all of its right labels
     groups: np.ndarray  # (n,) documents that resemble each other
     seed: int
 
@@ -103,9 +105,9 @@ class HeldOut:
         return result
 
 
-def judged(sources: Sources, held: Split) -> HeldOut:
+def judged(sources: Sources, held: Split, device: str = "cpu") -> HeldOut:
     """The evidence about held-out documents, those included whose labels no document of train has."""
-    parts = [_EMPTY]
+    parts, sources = [_EMPTY], answered_on(sources, device)
     for start, (documents, exclude) in enumerate(blocks_of(held.documents, held.filter_pairs)):
         evidence = sources.evidence(documents, exclude)
         parts.append(evidence._replace(rows=evidence.rows + ROWS_AT_ONCE * start))
@@ -114,10 +116,12 @@ def judged(sources: Sources, held: Split) -> HeldOut:
         [part.values for part in parts[1:]] or [np.empty((0, len(sources.value_names)), np.float32)]
     )
     relevant, column = held.relevance.nonzero()
-    truth = relevant.astype(np.int64) * sources.n_labels + column
+    void = held.filter_pairs[:, 0] * sources.n_labels + held.filter_pairs[:, 1]
+    truth = np.setdiff1d(relevant.astype(np.int64) * sources.n_labels + column, void)
     right = np.isin(rows * sources.n_labels + labels, truth)
-    known = np.bincount(relevant, weights=sources.counts[column] > 0, minlength=len(held)).astype(np.int64)
-    return HeldOut(rows, labels, values, right, known, _groups(sources, held), 0)
+    document, known = truth // sources.n_labels, sources.counts[truth % sources.n_labels] > 0
+    n_right, n_true = (np.bincount(document[kind], minlength=len(held)) for kind in (known, slice(None)))
+    return HeldOut(rows, labels, values, right, n_right, n_true, _groups(sources, held), 0)
 
 
 def _groups(sources: Sources, held: Split) -> np.ndarray:
@@ -130,8 +134,8 @@ def together(folds: Sequence[HeldOut], seed: int) -> HeldOut:
     """The documents of all folds, one after the other."""
     starts = np.cumsum([0, *(len(fold.n_right) for fold in folds)])
     rows = np.concatenate([fold.rows + start for fold, start in zip(folds, starts, strict=False)])
-    names = ("labels", "values", "right", "n_right")
-    labels, values, right, n_right = (np.concatenate([getattr(fold, name) for fold in folds]) for name in names)
+    names = ("labels", "values", "right", "n_right", "n_true")
+    joined = {name: np.concatenate([getattr(fold, name) for fold in folds]) for name in names}
     sizes = np.cumsum([0, *(fold.groups.max(initial=-1) + 1 for fold in folds)])
     groups = np.concatenate([fold.groups + start for fold, start in zip(folds, sizes, strict=False)])
-    return HeldOut(rows, labels, values, right, n_right, groups, seed)
+    return HeldOut(rows=rows, **joined, groups=groups, seed=seed)

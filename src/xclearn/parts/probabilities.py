@@ -62,7 +62,7 @@ class Judged:
 
     def points(self) -> OperatingPoints | None:
         """What each threshold came to."""
-        return OperatingPoints.of(self.held.rows, self.probabilities, self.held.right, self.held.n_right)
+        return OperatingPoints.of(self.held.rows, self.probabilities, self.held.right, self.held.n_true)
 
     def points_by_band(self) -> dict[str, OperatingPoints]:
         """The same for the labels of each band, where there are enough; recall is of all right labels."""
@@ -70,7 +70,7 @@ class Judged:
         for place, least in enumerate(BANDS):
             own = band == place
             rows, right = self.held.rows[own], self.held.right[own]
-            points = OperatingPoints.of(rows, self.probabilities[own], right, self.held.n_right)
+            points = OperatingPoints.of(rows, self.probabilities[own], right, self.held.n_true)
             if points is not None:
                 found[str(least)] = points
         return found

@@ -44,7 +44,7 @@ def calibrated_alone(
     """The same ranking with probabilities for scores; as it is where there are too few documents to learn them on."""
     counts = np.asarray(data.relevance.sum(axis=0), dtype=np.float32).ravel()
     sources = Sources(data.vectoriser, {name: servable}, None, None, None, counts, _DEPTH)
-    evidence = None if held is None else judged(sources, held)
+    evidence = None if held is None else judged(sources, held, run.answers_on)
     if evidence is None or not evidence.right[evidence.seen].any():
         run.note(calibrate="none: too few documents to learn probabilities on")
         return servable

@@ -35,6 +35,7 @@ class Size:
     n_relevant: int
     n_label_entries: int = 0  # stored entries of the labels' own features
     n_processes: int = 1  # that share the label rows
+    n_dev: int = 0  # documents of the dev split, if there is one
 
     @property
     def labels_per_document(self) -> float:
@@ -88,7 +89,8 @@ class Prepared:
         of_labels = 0 if self.label_features is None else self.label_features.size
         n_documents, n_labels = self.relevance.shape
         n_features, n_relevant = self.vectoriser.n_features, self.relevance.nnz
-        return Size(n_documents, n_labels, n_features, int(entries), n_relevant, int(of_labels))
+        n_dev = 0 if self.source is None or self.source.dev is None else len(self.source.dev)
+        return Size(n_documents, n_labels, n_features, int(entries), n_relevant, int(of_labels), n_dev=n_dev)
 
     def word_vectors(self, path: str, dim: int) -> WordVectors:
         """Those of its tokens from a file, or from the transformer in a folder, `dim` numbers each."""

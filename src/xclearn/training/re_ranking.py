@@ -130,5 +130,5 @@ def _of_one_weight(steps: Sequence[ReRanking], run: Run) -> list[ReRanking]:
 
 def _best(servable: Servable, features: Features, k: int, run: Run, exclude: np.ndarray = NO_PAIRS) -> TopK:
     """The k best labels of each document (N, k)."""
-    form = one_form(servable, "auto" if run.device.type == "cuda" else "cpu")
+    form = one_form(servable, run.answers_on)
     return form.rank(features, k, exclude)

@@ -43,6 +43,11 @@ class Run:
         return Run(self.device, self.seed, self.checkpoint, self._callback, part=f"{self._part}{name}-")
 
     @property
+    def answers_on(self) -> str:
+        """Where trained members answer for held-out documents: on the GPU that trains, if they fit beside the rest."""
+        return "auto" if self.device.type == "cuda" else "cpu"
+
+    @property
     def threads(self) -> int | None:
         """How many torch computes with on a CPU: where they divide an array shows in the last bits."""
         if self.device.type != "cpu" or self.ranks.count > 1 or not is_installed("torch"):

@@ -27,7 +27,8 @@ from xclearn.algorithms.blend.choice import usual_cut, usual_members
 from xclearn.algorithms.blend.sources import centroid_rows, heavy_rows, label_text_rows, memory_of
 from xclearn.config import AUTO, Auto, Count, Rate, Share, Span
 from xclearn.data.dataset import Dataset, Split, kind_of
-from xclearn.data.splits import hold_outs
+from xclearn.data.splits import FEWEST, hold_outs
+from xclearn.errors import ConfigError
 from xclearn.extras import is_installed
 from xclearn.inference.blend import COLUMNS, Sources, servables_of
 from xclearn.inference.blend import Blend as Served
@@ -69,12 +70,9 @@ class Blend(Algorithm):
     stopping: Stopping | None = None  # end members' stages by this metric on what the stacker learns from
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
-        folds, held = usual_cut(size)
         refit = self.stopping is None if self.refit is AUTO else self.refit
-        if self.folds is not AUTO:
-            folds = self.folds
-        elif not refit:
-            folds = 1
+        wanted = None if refit else 1  # the last fold's members are served
+        folds, held = usual_cut(size, wanted if self.folds is AUTO else self.folds)
         return {
             "members": usual_members(size, device, self.time_budget, folds + refit),
             "folds": folds,
@@ -82,12 +80,16 @@ class Blend(Algorithm):
             "refit": refit,
         }
 
+    def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        if size.n_dev:
+            yield "leave the dev split out of the data", "folds hold_out"
+
     def _plan(self, size: Size, device: str) -> Plan:
-        members = [with_own_epochs(member, size, device) for member in self._members().values()]
-        plans = [member._resolve(size, device)._plan(size, device) for member in members]
+        members = self._members(size, device)
+        plans = [member._resolve(size, device)._plan(size, device) for member in members.values()]
         stages = tuple(
             replace(stage, name=f"{name}-{stage.name}")
-            for name, plan in zip(self._members(), plans, strict=True)
+            for name, plan in zip(members, plans, strict=True)
             for stage in plan.stages
         )
         kept = 16 * size.n_feature_entries if self.memory else 0
@@ -98,13 +100,13 @@ class Blend(Algorithm):
         assert source is not None
         whole = replace(source, dev=None, test=None)
         cuts = self._cuts(data, source, run.seed)
-        members, found = self._members(), []
+        members, found = self._members(data.size, run.device.type), []
         self.text_rows_: dict[str, Sequence[TextRows | None]] = {}
         if not is_installed("torch"):
             run.note(members="linear ones only; pip install 'xclearn[deep]' adds neural ones")
         for fold, (train, held) in enumerate(cuts):
             sources = yield from self._sources(members, replace(whole, train=train), held, run, f"fold{fold}")
-            found.append(judged(sources, held))
+            found.append(judged(sources, held, run.answers_on))
             run.log("step", stage="hold-out", step=fold + 1, steps=len(cuts))
         judgement = together(found, run.seed_of("halves")) if found else None
         if judgement is None or not judgement.right.any():
@@ -128,8 +130,11 @@ class Blend(Algorithm):
     def _text_rows(self) -> list[TextRows | None]:
         return [rows for name in self.served_.sources.members for rows in self.text_rows_[name]]
 
-    def _members(self) -> dict[str, Algorithm]:
-        """By name, with their settings; one that is there twice gets a number."""
+    def _members(self, size: Size, device: str) -> dict[str, Algorithm]:
+        """By name, with their settings; one that is there twice gets a number.
+
+        Epochs follow from the whole of train: in a fold they would be others than in the refit.
+        """
         found: dict[str, Algorithm] = {}
         for wanted in self.members:
             name, *assignments = wanted.split()
@@ -140,13 +145,19 @@ class Blend(Algorithm):
             if self.stopping is not None:
                 settings = {"stopping": config.to_plain(self.stopping)} | settings
             label = name if name not in found else f"{name} {len(found) + 1}"
-            found[label] = config.build(cls, settings, f"members.{name}")
+            member = with_own_epochs(config.build(cls, settings, f"members.{name}"), size, device)
+            resolved = member._resolve(size, device)
+            decided: Any = {each: getattr(resolved, each) for each in _epochs_of(cls)}
+            found[label] = with_own_epochs(replace(member, **decided), size, device)
         return found
 
     def _cuts(self, data: Prepared, source: Dataset, seed: int) -> list[tuple[Split, Split]]:
         """The dev split where there is one; else parts of train."""
         if source.dev is not None:
             return [(source.train, source.dev)]
+        if len(source.train) >= FEWEST and self.hold_out >= self.folds * len(source.train):
+            what, todo = "nothing would be left to train on", "Hold out fewer, or set more folds."
+            raise ConfigError(what, where=f"{self.name}.hold_out", got=self.hold_out, todo=todo)
         features = data.features if self.stopping is None else data.vectoriser.transform(source.train.documents)
         rows = heavy_rows(features) if sp.issparse(features) else None
         return hold_outs(source, rows, folds=self.folds, most=self.hold_out, seed=seed)

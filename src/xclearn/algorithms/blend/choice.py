@@ -76,9 +76,12 @@ def config_epochs(cls: type) -> list[str]:
     ]
 
 
-def usual_cut(size: Size) -> tuple[int, int]:
-    """Folds, and documents held out in all."""
+def usual_cut(size: Size, folds: int | None = None) -> tuple[int, int]:
+    """Folds (by the size where None is given), and documents held out in all; a dev split takes their place."""
+    if size.n_dev:
+        return 1, size.n_dev
     n = size.n_documents
     in_fold = min(_MOST_HELD, int(n * (_FIFTH if n < _SMALL else _TENTH)))
-    folds = min(_MOST_FOLDS, -(-_ENOUGH // max(1, in_fold)))
-    return folds, min(n, folds * in_fold if folds < _MOST_FOLDS else n if n < _SMALL / 2 else folds * in_fold)
+    if folds is None:
+        folds = min(_MOST_FOLDS, -(-_ENOUGH // max(1, in_fold)))
+    return folds, min(n, folds * max(1, in_fold))
