@@ -6,12 +6,11 @@ python -m benchmarks.speed.exact_step --labels 103849 131073 670091 --dim 302 --
 from __future__ import annotations
 
 import argparse
-import statistics
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from benchmarks.record import RESULTS, record
+from benchmarks.speed.timing import median_ms, products
 
 from xclearn.parts.classifiers import RowClassifier, row_width
 from xclearn.parts.label_rows import LabelRows
@@ -43,8 +42,8 @@ def measure(n_labels: int, dim: int, batch: int, update: str) -> dict[str, float
     positives = Gathered(owner, columns, torch.ones_like(owner, dtype=torch.float32), owner[::3])
     left = torch.randn(batch, width, device=device, dtype=torch.bfloat16)
     weight = torch.randn(filled_up(n_labels), width, device=device, dtype=torch.bfloat16)
-    floor = _median(lambda: _products(left, weight))
-    step = _median(lambda: classifier.step(x, positives, None, False))
+    floor = median_ms(lambda: products(left, weight, blocks(len(weight), batch, "cuda")), 20, 20)
+    step = median_ms(lambda: classifier.step(x, positives, None, False), 20, 20)
     flops = 6 * batch * n_labels * width
     return {
         "labels": n_labels,
@@ -57,30 +56,6 @@ def measure(n_labels: int, dim: int, batch: int, update: str) -> dict[str, float
         "tflops": round(flops / step / 1e9, 1),
         "peak_mib": torch.cuda.max_memory_allocated() >> 20,
     }
-
-
-def _products(left: torch.Tensor, weight: torch.Tensor) -> None:
-    """Scores, gradient of the documents, gradient of the rows: in the same blocks as the classifier."""
-    for begin, end in blocks(len(weight), len(left), "cuda"):
-        scores = left @ weight[begin:end].T
-        scores @ weight[begin:end]
-        scores.T @ left
-
-
-def _median(run: Callable[[], object], repeats: int = 20, inner: int = 20) -> float:
-    """Milliseconds of one call: steps are queued ahead of the device, as in training, and timed `inner` at a time."""
-    for _ in range(5):
-        run()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(inner):
-            run()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) / inner)
-    return statistics.median(times)
 
 
 def _arguments() -> argparse.Namespace:

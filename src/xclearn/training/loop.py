@@ -102,7 +102,7 @@ def _epoch(stage: Stage, run: Run, progress: _Progress) -> None:
     stage.module.train()
     with run.seeded(stage.name, progress.epoch, "dropout"):
         for batch in _batches(stage, run, progress.epoch):
-            losses.append(_step(stage, batch))
+            losses.append(step(stage, batch))
             run.log("step", stage=stage.name, step=batch.step + 1, steps=stage.epochs * _steps(stage))
     make_equal(run.ranks, stage.module, stage.optimisers)
     stage.module.eval()
@@ -114,7 +114,8 @@ def _epoch(stage: Stage, run: Run, progress: _Progress) -> None:
     run.log("epoch", stage=stage.name, epoch=progress.epoch, items_per_second=round(stage.n_items / seconds), **facts)
 
 
-def _step(stage: Stage, batch: Batch) -> torch.Tensor:
+def step(stage: Stage, batch: Batch) -> torch.Tensor:
+    """Loss, gradients and updates of one batch; the loss stays on the device."""
     done = (batch.step + 0.5) / (stage.epochs * _steps(stage))
     factor = stage.schedule(done)
     for module in stage.module.modules():
