@@ -72,6 +72,7 @@ smoke-offline: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(wildcard src/xclearn/kernels/native/*)
 	$(BIN)/mypy
 	$(BIN)/codespell
 

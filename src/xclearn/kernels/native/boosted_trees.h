@@ -1,8 +1,8 @@
 // Sums of decision trees over rows of floats (kernels/boosted.py says the same in NumPy).
 //
 // After Lucchese et al., "QuickScorer" (SIGIR 2015): every question of a tree is asked, of many rows at once, and a row
-// that answers no strikes out the leaves to the left; the first leaf left is where it ends. Nothing is jumped to, so the
-// compiler vectorises over rows. Trees with more leaves than bits are walked down.
+// that answers no strikes out the leaves to the left; the first leaf left is where it ends. Nothing is jumped to, so
+// the compiler vectorises over rows. Trees with more leaves than bits are walked down.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // Recursive balanced 2-means on sparse or dense rows.
 //
-// All sums are of fixed-point integers: the L2-normalised row has 30 fractional bits, the direction 29. Integer addition
-// does not care about its order, so the clusters are the same for every thread count, processor and summation order
-// (and reference.py's), a row that changes sides can be moved between the sums without drift, and the compiler may
-// vectorise every reduction. |row| <= 1 and |direction| <= 2 bound a similarity by 2^60, and a sum by 2^30 a row.
+// All sums are of fixed-point integers: the L2-normalised row has 30 fractional bits, the direction 29. Integer
+// addition does not care about its order, so the clusters are the same for every thread count, processor and summation
+// order (and reference.py's), a row that changes sides can be moved between the sums without drift, and the compiler
+// may vectorise every reduction. |row| <= 1 and |direction| <= 2 bound a similarity by 2^60, and a sum by 2^30 a row.
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -62,7 +62,9 @@ struct DenseBlock {
     void similarities(const int32_t* direction, int64_t begin, int64_t end, Keyed* out) const {
         dense_similarities(values, members, width, direction, begin, end, out);
     }
-    void add(int64_t i, int32_t sign, int64_t* sums) const { dense_add(values + members[i] * width, width, sign, sums); }
+    void add(int64_t i, int32_t sign, int64_t* sums) const {
+        dense_add(values + members[i] * width, width, sign, sums);
+    }
 };
 
 // The rows of one cluster, copied, its columns renumbered 0..width: a small cluster then works in the cache, and never
@@ -89,9 +91,8 @@ class DenseRows {
   public:
     DenseRows(const float* rows, int64_t n_rows, int64_t n_columns, int n_threads)
         : width_(n_columns), values_(n_rows * n_columns) {
-        parallel_for(n_rows, n_threads, [&](int64_t i, int) {
-            to_fixed_point(rows + i * width_, width_, values_.data() + i * width_);
-        });
+        parallel_for(n_rows, n_threads,
+                     [&](int64_t i, int) { to_fixed_point(rows + i * width_, width_, values_.data() + i * width_); });
     }
     DenseBlock block(const int32_t* members, int64_t, int) { return {values_.data(), members, width_}; }
 
@@ -104,8 +105,11 @@ class SparseRows {
   public:
     SparseRows(const int64_t* indptr, const int32_t* indices, const float* data, int64_t n_rows, int64_t n_columns,
                int n_threads)
-        : indptr_(indptr), indices_(indices), values_(indptr[n_rows]),
-          blocks_(n_threads), local_(n_threads, std::vector<int32_t>(n_columns, -1)) {
+        : indptr_(indptr),
+          indices_(indices),
+          values_(indptr[n_rows]),
+          blocks_(n_threads),
+          local_(n_threads, std::vector<int32_t>(n_columns, -1)) {
         parallel_for(n_rows, n_threads, [&](int64_t i, int) {
             to_fixed_point(data + indptr[i], indptr[i + 1] - indptr[i], values_.data() + indptr[i]);
         });

@@ -65,8 +65,8 @@ class TreeSearch {
     void each_child(Loss loss, const Visit& visit);
 
     ReachedLabels reached_;
-    std::vector<int64_t> nodes_;   // parents of what is being scored, best first
-    std::vector<double> scores_;   // of them
+    std::vector<int64_t> nodes_;                    // parents of what is being scored, best first
+    std::vector<double> scores_;                    // of them
     std::vector<int64_t> begins_, ends_, offsets_;  // their children, and where the children's logits start
     std::vector<double> logits_;
     std::vector<int64_t> cursors_;

@@ -23,7 +23,8 @@ uint64_t splitmix64(uint64_t x) {
 void shuffle(std::vector<int32_t>& numbers, uint64_t random, std::vector<uint64_t>& keys) {
     keys.clear();
     for (const int32_t number : numbers)
-        keys.push_back((splitmix64(random ^ static_cast<uint64_t>(number)) >> 32 << 32) | static_cast<uint64_t>(number));
+        keys.push_back((splitmix64(random ^ static_cast<uint64_t>(number)) >> 32 << 32) |
+                       static_cast<uint64_t>(number));
     std::sort(keys.begin(), keys.end());
     std::transform(keys.begin(), keys.end(), numbers.begin(), [](uint64_t key) { return static_cast<int32_t>(key); });
 }
@@ -31,14 +32,14 @@ void shuffle(std::vector<int32_t>& numbers, uint64_t random, std::vector<uint64_
 // The examples of one group in random order, their features renumbered to those that occur.
 struct Examples {
     int64_t group = -1;
-    std::vector<int32_t> rows;       // of the whole matrix
-    std::vector<int64_t> indptr;     // (n + 1)
-    std::vector<int32_t> columns;    // renumbered
+    std::vector<int32_t> rows;     // of the whole matrix
+    std::vector<int64_t> indptr;   // (n + 1)
+    std::vector<int32_t> columns;  // renumbered
     std::vector<float> values;
-    std::vector<double> norm;        // x · x
-    std::vector<int32_t> features;   // (m) the column of the whole matrix, ascending
-    std::vector<int32_t> place;      // (n_rows) of a row of the whole matrix among these, −1 for the others
-    std::vector<int32_t> number;     // (n_columns) renumbering, −1 for the others
+    std::vector<double> norm;       // x · x
+    std::vector<int32_t> features;  // (m) the column of the whole matrix, ascending
+    std::vector<int32_t> place;     // (n_rows) of a row of the whole matrix among these, −1 for the others
+    std::vector<int32_t> number;    // (n_columns) renumbering, −1 for the others
     std::vector<uint64_t> keys;
     uint64_t random;
 
@@ -223,8 +224,7 @@ std::vector<LinearClassifiers> train_linear(const LinearProblems& problems, cons
         mine.load(problems, task.group, seed);
         for (int64_t problem = task.first; problem < task.last; ++problem) {
             const int64_t begin = problems.positive_indptr[problem];
-            solver.start(mine, problems.positive_rows + begin, problems.positive_indptr[problem + 1] - begin,
-                         settings);
+            solver.start(mine, problems.positive_rows + begin, problems.positive_indptr[problem + 1] - begin, settings);
             if (settings.logistic) solver.logistic(settings);
             else solver.squared_hinge(settings);
             for (size_t j = 0; j < mine.features.size(); ++j)

@@ -25,8 +25,8 @@ nb::tuple topk_csr(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indices, 
 }
 
 NewArray<int32_t, 1> balanced_clusters_csr(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indices,
-                                      const In<float, 1>& data, int64_t n_columns, int64_t n_clusters, uint64_t seed,
-                                      int n_threads) {
+                                           const In<float, 1>& data, int64_t n_columns, int64_t n_clusters,
+                                           uint64_t seed, int n_threads) {
     const size_t n_rows = indptr.shape(0) - 1;
     auto clusters = new_array<int32_t, 1>({n_rows});
     nb::gil_scoped_release release;
@@ -35,7 +35,8 @@ NewArray<int32_t, 1> balanced_clusters_csr(const In<int64_t, 1>& indptr, const I
     return clusters;
 }
 
-NewArray<int32_t, 1> balanced_clusters_dense(const In<float, 2>& rows, int64_t n_clusters, uint64_t seed, int n_threads) {
+NewArray<int32_t, 1> balanced_clusters_dense(const In<float, 2>& rows, int64_t n_clusters, uint64_t seed,
+                                             int n_threads) {
     auto clusters = new_array<int32_t, 1>({rows.shape(0)});
     nb::gil_scoped_release release;
     xclearn::balanced_clusters_dense(rows.data(), rows.shape(0), rows.shape(1), n_clusters, seed, n_threads,
@@ -49,13 +50,18 @@ nb::tuple train_linear(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indic
                        const In<int32_t, 1>& positive_rows, bool logistic, double cost, double tolerance,
                        int64_t max_passes, double threshold, double bias, bool learn_bias, uint64_t seed,
                        int n_threads) {
-    const xclearn::LinearProblems problems{
-        indptr.data(),       indices.data(),    data.data(),
-        static_cast<int64_t>(indptr.shape(0)) - 1, n_columns, group_indptr.data(),
-        group_rows.data(),   static_cast<int64_t>(group_indptr.shape(0)) - 1, problem_indptr.data(),
-        positive_indptr.data(), positive_rows.data()};
-    const xclearn::LinearSettings settings{logistic, cost, tolerance, max_passes, threshold,
-                                           bias,     learn_bias};
+    const xclearn::LinearProblems problems{indptr.data(),
+                                           indices.data(),
+                                           data.data(),
+                                           static_cast<int64_t>(indptr.shape(0)) - 1,
+                                           n_columns,
+                                           group_indptr.data(),
+                                           group_rows.data(),
+                                           static_cast<int64_t>(group_indptr.shape(0)) - 1,
+                                           problem_indptr.data(),
+                                           positive_indptr.data(),
+                                           positive_rows.data()};
+    const xclearn::LinearSettings settings{logistic, cost, tolerance, max_passes, threshold, bias, learn_bias};
     std::vector<xclearn::LinearClassifiers> parts;
     {
         nb::gil_scoped_release release;
@@ -82,15 +88,15 @@ nb::tuple train_linear(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indic
 }
 
 NewArray<double, 2> listed_logits(const In<int64_t, 1>& indptr, const In<int32_t, 1>& indices, const In<float, 1>& data,
-                             int64_t n_columns, const In<int64_t, 1>& weight_indptr,
-                             const In<int32_t, 1>& weight_indices, const In<float, 1>& weights,
-                             const In<int64_t, 2>& ids, int n_threads) {
+                                  int64_t n_columns, const In<int64_t, 1>& weight_indptr,
+                                  const In<int32_t, 1>& weight_indices, const In<float, 1>& weights,
+                                  const In<int64_t, 2>& ids, int n_threads) {
     auto logits = new_array<double, 2>({ids.shape(0), ids.shape(1)});
     nb::gil_scoped_release release;
     const auto rows = [](const auto& starts) { return static_cast<int64_t>(starts.shape(0)) - 1; };
     xclearn::listed_logits({indptr.data(), indices.data(), data.data(), rows(indptr)},
-                           {weight_indptr.data(), weight_indices.data(), weights.data(), rows(weight_indptr)}, n_columns,
-                           ids.data(), ids.shape(1), n_threads, logits.data());
+                           {weight_indptr.data(), weight_indices.data(), weights.data(), rows(weight_indptr)},
+                           n_columns, ids.data(), ids.shape(1), n_threads, logits.data());
     return logits;
 }
 
@@ -98,9 +104,14 @@ nb::tuple random_walks(const In<int64_t, 1>& document_indptr, const In<int32_t, 
                        const In<int64_t, 1>& label_indptr, const In<int32_t, 1>& label_documents, int64_t steps,
                        double restart, int64_t top, uint64_t seed, int n_threads) {
     const size_t n_labels = label_indptr.shape(0) - 1;
-    const xclearn::Walks walks{document_indptr.data(), document_labels.data(),         label_indptr.data(),
-                               label_documents.data(), static_cast<int64_t>(n_labels), steps,
-                               restart,                top};
+    const xclearn::Walks walks{document_indptr.data(),
+                               document_labels.data(),
+                               label_indptr.data(),
+                               label_documents.data(),
+                               static_cast<int64_t>(n_labels),
+                               steps,
+                               restart,
+                               top};
     std::vector<xclearn::WalkCounts> parts;
     {
         nb::gil_scoped_release release;
@@ -127,8 +138,8 @@ void adam_rows(const Mutable<float, 2>& values, const Mutable<float, 2>& first, 
                const In<int64_t, 1>& ids, const In<float, 2>& gradients, float size, float first_share,
                float second_share, float epsilon, int n_threads) {
     nb::gil_scoped_release release;
-    const xclearn::AdamTable table{values.data(), first.data(), second.data(),
-                                   static_cast<int64_t>(values.shape(0)), static_cast<int64_t>(values.shape(1))};
+    const xclearn::AdamTable table{values.data(), first.data(), second.data(), static_cast<int64_t>(values.shape(0)),
+                                   static_cast<int64_t>(values.shape(1))};
     xclearn::adam_rows(table, ids.data(), gradients.data(), static_cast<int64_t>(ids.shape(0)),
                        {size, first_share, second_share, epsilon}, n_threads);
 }
@@ -137,7 +148,7 @@ template <class T, int N>
 using InPlace = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 
 xclearn::Pairs pairs_of(const In<float, 2>& x, const In<int64_t, 1>& owner, const In<int64_t, 1>& row) {
-    return {x.data(),     static_cast<int64_t>(x.shape(0)), static_cast<int64_t>(x.shape(1)), owner.data(),
+    return {x.data(),   static_cast<int64_t>(x.shape(0)),  static_cast<int64_t>(x.shape(1)), owner.data(),
             row.data(), static_cast<int64_t>(row.shape(0))};
 }
 
@@ -164,7 +175,7 @@ nb::tuple train_pairs(const In<float, 2>& x, const In<int64_t, 1>& owner, const 
 }
 
 NewArray<float, 1> pair_scores(const In<float, 2>& x, const In<float, 2>& weight, const In<int64_t, 1>& owner,
-                          const In<int64_t, 1>& row, int n_threads) {
+                               const In<int64_t, 1>& row, int n_threads) {
     auto scores = new_array<float, 1>({row.shape(0)});
     nb::gil_scoped_release release;
     xclearn::pair_scores(pairs_of(x, owner, row), weight.data(), n_threads, scores.data());
@@ -206,7 +217,8 @@ nb::tuple best_paths(const In<int64_t, 1>& starts, const In<int32_t, 1>& cluster
         nb::gil_scoped_release release;
         parts = xclearn::best_paths(index, query, k, n_threads);
     }
-    return nb::make_tuple(joined<int64_t, int64_t>(parts, &Ends::owners), joined<int64_t, int64_t>(parts, &Ends::labels),
+    return nb::make_tuple(joined<int64_t, int64_t>(parts, &Ends::owners),
+                          joined<int64_t, int64_t>(parts, &Ends::labels),
                           joined<int64_t, int64_t>(parts, &Ends::clusters),
                           joined<int64_t, int64_t>(parts, &Ends::slots), joined<uint8_t, bool>(parts, &Ends::wanted));
 }

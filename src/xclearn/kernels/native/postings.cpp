@@ -11,9 +11,9 @@ namespace xclearn {
 
 namespace {
 
-constexpr int64_t MANY = 4;              // a feature with an entry for one number in so many is stored whole
+constexpr int64_t MANY = 4;                // a feature with an entry for one number in so many is stored whole
 constexpr int64_t WHOLE_FLOATS = 1 << 25;  // of whole rows in all: 128 MB
-constexpr int64_t AHEAD = 2048;          // bytes of a feature that are fetched
+constexpr int64_t AHEAD = 2048;            // bytes of a feature that are fetched
 
 XCLEARN_CLONES void add_whole(const float* row, float value, int64_t n, float* sums) {
     for (int64_t j = 0; j < n; ++j) sums[j] += value * row[j];
@@ -25,8 +25,8 @@ XCLEARN_CLONES void add_whole(const float* row, float value, int64_t n, double* 
 
 // Until the numbers reach `end`; where it stopped.
 template <class Sum>
-int64_t add_listed(const int32_t* numbers, const float* weights, int64_t place, int64_t last, int64_t begin, int64_t end,
-                   float value, Sum* sums) {
+int64_t add_listed(const int32_t* numbers, const float* weights, int64_t place, int64_t last, int64_t begin,
+                   int64_t end, float value, Sum* sums) {
     for (; place < last && numbers[place] < end; ++place)
         sums[numbers[place] - begin] += static_cast<Sum>(value * weights[place]);
     return place;
@@ -155,10 +155,10 @@ void Postings::add(const SparseRow& row, int64_t begin, int64_t end, std::vector
     for (int64_t i = 0; i < row.n; ++i) {
         const int32_t feature = row.features[i];
         const int32_t whole = whole_row_.empty() ? -1 : whole_row_[feature];
-        if (whole >= 0)
-            add_whole(whole_rows_.data() + whole * n_numbers_ + begin, row.values[i], end - begin, sums);
+        if (whole >= 0) add_whole(whole_rows_.data() + whole * n_numbers_ + begin, row.values[i], end - begin, sums);
         else
-            cursors[i] = add_listed(numbers_, weights_, cursors[i], starts_[feature + 1], begin, end, row.values[i], sums);
+            cursors[i] =
+                add_listed(numbers_, weights_, cursors[i], starts_[feature + 1], begin, end, row.values[i], sums);
     }
 }
 

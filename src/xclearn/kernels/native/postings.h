@@ -1,9 +1,9 @@
 // An inverted index: what goes with each feature of a sparse row, and sums over the features of one row.
 //
-// Numbers ascend within a feature, so that sums can be taken over a short range of numbers at a time: the sums of a range
-// stay in the first-level cache, whatever the index holds in all. Features with an entry for many of the numbers are
-// stored as whole rows, which are added without looking where. Sums are taken feature after feature, in the order of the
-// row: neither ranges nor whole rows change a bit.
+// Numbers ascend within a feature, so that sums can be taken over a short range of numbers at a time: the sums of a
+// range stay in the first-level cache, whatever the index holds in all. Features with an entry for many of the numbers
+// are stored as whole rows, which are added without looking where. Sums are taken feature after feature, in the order
+// of the row: neither ranges nor whole rows change a bit.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ class Postings {
 
     // The first numbers of a row's features are fetched, and their weights.
     void fetch_ahead(const SparseRow& row, bool weights = true) const;
-    // Adds value · weight to the sums of the numbers in [begin, end), for every feature of the row. `cursors` has a place
-    // for each feature of the row: nothing at first, and it is passed on to the next range.
+    // Adds value · weight to the sums of the numbers in [begin, end), for every feature of the row. `cursors` has a
+    // place for each feature of the row: nothing at first, and it is passed on to the next range.
     template <class Sum>
     void add(const SparseRow& row, int64_t begin, int64_t end, std::vector<int64_t>& cursors, Sum* sums) const;
     // The same for some ranges of numbers at once; the sums of range i start at sums + offsets[i].

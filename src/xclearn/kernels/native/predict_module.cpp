@@ -78,14 +78,9 @@ class Predictor {
         require_within(labels, 0, servable_.n_labels, "labels of the index");
         require_within(always, 0, servable_.n_labels, "labels of every text");
         require(length(weights) == length(labels) && std::min({tokens, postings, shortlist}) > 0, "index");
-        servable_.index = {keep(offsets),
-                           keep(labels),
-                           keep(weights),
-                           keep(always),
-                           static_cast<int64_t>(always.shape(0)),
-                           tokens,
-                           postings,
-                           shortlist};
+        servable_.index = {
+            keep(offsets), keep(labels), keep(weights), keep(always), static_cast<int64_t>(always.shape(0)),
+            tokens,        postings,     shortlist};
     }
 
     void set_centres(int64_t encoder, const nb::tuple& rows, const In<int32_t, 1>& labels, int64_t size,
@@ -103,8 +98,8 @@ class Predictor {
         require(length(labels) == own.n && length(chances) == own.n && labels.shape(1) == chances.shape(1), "edges");
         require_within(labels, -1, servable_.n_labels, "labels of edges");
         require(beam > 0 && size > 0, "beam of edges");
-        servable_.edges = {encoder,      own, scale, beam, keep(labels), keep(chances),
-                           static_cast<int64_t>(labels.shape(1)), size};
+        servable_.edges = {
+            encoder, own, scale, beam, keep(labels), keep(chances), static_cast<int64_t>(labels.shape(1)), size};
     }
 
     void set_cluster_game(const nb::tuple& game) {  // before the level of the clusters
@@ -131,7 +126,8 @@ class Predictor {
                 "a ranker's arrays do not fit each other");
         const int64_t width = n_bag + (encoder < 0 ? 0 : servable_.encoders[encoder].dim);
         xclearn::check_entries(starts.data(), servable_.n_labels, features.data(), length(weights), width);
-        servable_.re_ranking.ranker = {keep(starts), keep(features), keep(weights), keep(bias), n_bag, unit_bag, encoder};
+        servable_.re_ranking.ranker = {keep(starts), keep(features), keep(weights), keep(bias),
+                                       n_bag,        unit_bag,       encoder};
     }
 
     // (columns, thresholds, left, right, chances, label counts)
@@ -148,8 +144,8 @@ class Predictor {
             require(columns.data()[i] >= 0 && columns.data()[i] < 3 && left.data()[i] >= 0 && left.data()[i] < n &&
                         right.data()[i] >= 0 && right.data()[i] < n,
                     "a calibration tree's nodes lead nowhere");
-        servable_.re_ranking.calibration = {keep(columns), keep(thresholds), keep(left),  keep(right),
-                                            keep(chances), keep(counts),     depth, weight};
+        servable_.re_ranking.calibration = {keep(columns), keep(thresholds), keep(left), keep(right),
+                                            keep(chances), keep(counts),     depth,      weight};
     }
 
     void set_labels(const In<int32_t, 1>& labels) {
@@ -212,7 +208,8 @@ class Predictor {
 
     void require_square(const In<float, 2>& weight, const In<float, 1>& values) const {
         const int64_t dim = servable_.encoders.back().dim;
-        require(length(weight) == dim && static_cast<int64_t>(weight.shape(1)) == dim && length(values) == dim, "layer");
+        require(length(weight) == dim && static_cast<int64_t>(weight.shape(1)) == dim && length(values) == dim,
+                "layer");
     }
 
     void require_room(int64_t n, const In<int64_t, 1>& excluded, const Out<int64_t, 2>& ids,

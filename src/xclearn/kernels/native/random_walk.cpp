@@ -50,9 +50,9 @@ void count(std::vector<int32_t>& visited, int32_t label, int64_t top, std::vecto
         else visits.push_back({visited[i], times});
     }
     if (static_cast<int64_t>(visits.size()) - 1 > top) {
-        std::nth_element(visits.begin() + 1, visits.begin() + 1 + top, visits.end(), [](const Visit& a, const Visit& b) {
-            return a.count != b.count ? a.count > b.count : a.label < b.label;
-        });
+        std::nth_element(
+            visits.begin() + 1, visits.begin() + 1 + top, visits.end(),
+            [](const Visit& a, const Visit& b) { return a.count != b.count ? a.count > b.count : a.label < b.label; });
         visits.resize(static_cast<size_t>(1 + top));
     }
     std::sort(visits.begin(), visits.end(), [](const Visit& a, const Visit& b) { return a.label < b.label; });

@@ -1,8 +1,8 @@
 // Documents trained on their own labels: scores of pairs, their gradients, and the update of the labels' rows.
 //
 // Pairs stand label after label, so a label's row is read once and updated once, and no gradient of all rows exists.
-// Labels are cut into parts by the number of pairs alone; each part adds up its own gradient of the documents, and these
-// are summed in the parts' order. So the answer does not depend on the threads.
+// Labels are cut into parts by the number of pairs alone; each part adds up its own gradient of the documents, and
+// these are summed in the parts' order. So the answer does not depend on the threads.
 #include <cmath>
 
 #include "kernels.h"
@@ -107,9 +107,7 @@ void for_runs(const Pairs& pairs, int64_t n_parts, int n_threads, const Task& ta
     });
 }
 
-int64_t parts_of(const Pairs& pairs) {
-    return std::max<int64_t>(1, std::min(MOST_PARTS, pairs.n / PAIRS_PER_PART));
-}
+int64_t parts_of(const Pairs& pairs) { return std::max<int64_t>(1, std::min(MOST_PARTS, pairs.n / PAIRS_PER_PART)); }
 
 // The documents' gradient: the parts' sums, added up in order.
 void gather(const std::vector<float>& parts, int64_t n_parts, int64_t size, int n_threads, float* sum) {
@@ -129,7 +127,8 @@ double train_pairs(const Pairs& pairs, const float* targets, float* table, const
     for_runs(pairs, n_parts, n_threads, [&](int64_t part, int64_t begin, int64_t end) {
         const int64_t n = end - begin, number = pairs.row[begin];
         const int64_t* owner = pairs.owner + begin;
-        float *row = table + number * width, *errors = scores.data() + begin, *gradient = gradients.data() + part * width;
+        float *row = table + number * width, *errors = scores.data() + begin,
+              *gradient = gradients.data() + part * width;
         score_run(pairs.x, row, width, owner, n, errors);
         losses[part] += errors_of(targets + begin, n, hinge, scale, errors);
         std::fill(gradient, gradient + width, 0.0f);

@@ -28,7 +28,8 @@ XCLEARN_CLONES void add_bias(const float* bias, int64_t n, float* values) {
 void ProbabilityBound::set(Loss loss) {
     table_.resize(STEPS);
     for (int64_t i = 0; i < STEPS; ++i)
-        table_[i] = MARGIN * static_cast<float>(std::exp(log_probability(LEAST + STEP * static_cast<float>(i + 1), loss)));
+        table_[i] =
+            MARGIN * static_cast<float>(std::exp(log_probability(LEAST + STEP * static_cast<float>(i + 1), loss)));
     table_.back() = std::numeric_limits<float>::infinity();
 }
 
@@ -173,8 +174,8 @@ class SparseWorkspace {
         std::fill(scores, scores + k, NOTHING);
         for (const Entry& entry : best.sorted()) {
             *ids++ = entry.label;
-            *scores++ = servable.text ? entry.key
-                                      : static_cast<float>(std::exp(log_probability(entry.key, servable.loss)));
+            *scores++ =
+                servable.text ? entry.key : static_cast<float>(std::exp(log_probability(entry.key, servable.loss)));
         }
     }
 
@@ -182,7 +183,7 @@ class SparseWorkspace {
     float weight_ = 0;  // of a cosine
     TreeSearch trees_;
     std::vector<int64_t> first_cursors_, text_cursors_;
-    std::vector<float> first_sums_, text_sums_;  // of the range that is looked at
+    std::vector<float> first_sums_, text_sums_;           // of the range that is looked at
     float first_maxima_[GROUPS], text_maxima_[GROUPS]{};  // of its groups
     std::vector<int32_t> range_starts_, next_, by_range_;
 };

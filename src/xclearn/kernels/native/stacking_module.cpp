@@ -52,7 +52,8 @@ class RowIndex {
 class DocumentLabels {
   public:
     DocumentLabels(const In<int64_t, 1>& starts, const In<int32_t, 1>& labels, int64_t n_labels)
-        : arrays_{nb::cast(starts), nb::cast(labels)}, relevance_{starts.data(), labels.data()},
+        : arrays_{nb::cast(starts), nb::cast(labels)},
+          relevance_{starts.data(), labels.data()},
           n_documents_(length(starts) - 1) {
         require(n_documents_ >= 0, "the labels' arrays do not fit each other");
         xclearn::check_entries(starts.data(), n_documents_, labels.data(), length(labels), n_labels);
@@ -61,8 +62,8 @@ class DocumentLabels {
     // What the documents say that stand in each row of `ids`: where a row's labels start, the labels, shares, nearest.
     nb::tuple votes(const In<int64_t, 2>& ids, const In<float, 2>& similarities, double power, int n_threads) const {
         const int64_t n = length(ids), k = static_cast<int64_t>(ids.shape(1));
-        const bool inside = std::all_of(ids.data(), ids.data() + n * k,
-                                        [this](int64_t id) { return id >= -1 && id < n_documents_; });
+        const bool inside =
+            std::all_of(ids.data(), ids.data() + n * k, [this](int64_t id) { return id >= -1 && id < n_documents_; });
         require(inside && length(similarities) == n && similarities.shape(1) == ids.shape(1), "no such documents");
         std::vector<xclearn::Votes> votes(n);
         {
