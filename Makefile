@@ -25,7 +25,7 @@ setup: .venv/setup.stamp
 PINS := .bench/pins/bin/uv pip compile --config-file requirements/uv.toml -c constraints.txt --universal \
 	--python-version 3.11 --generate-hashes --no-emit-package torch --no-annotate -q \
 	--custom-compile-command 'make pins'
-EXTRAS := $(addprefix --extra ,deep ann serve transformer tune test dev docs)
+EXTRAS := $(addprefix --extra ,deep ann serve transformer tune skos languages test dev docs)
 
 pins:
 	test -x .bench/pins/bin/uv || ($(PYTHON) -m venv .bench/pins && .bench/pins/bin/python -m pip install -q uv==0.13.8)

@@ -15,6 +15,8 @@ EXTRA_OF = {
     "ray": "distributed",
     "matplotlib": "plot",
     "optuna": "tune",
+    "rdflib": "skos",
+    "snowballstemmer": "languages",
     "tensorboard": "track",
     "mlflow": "track",
 }

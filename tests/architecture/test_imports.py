@@ -24,7 +24,18 @@ USERS_OF_EXTRAS = {"integrations", "serving"}
 CORE = {"numpy", "scipy", "sklearn", "threadpoolctl", "safetensors", "tokenizers", "pyarrow", "typer", "rich"}
 # starlette and pydantic come with fastapi, h11 with uvicorn
 SERVE = {"fastapi", "uvicorn", "starlette", "pydantic", "h11"}
-EXTRAS = SERVE | {"torch", "faiss", "transformers", "ray", "matplotlib", "optuna", "tensorboard", "mlflow"}
+EXTRAS = SERVE | {
+    "torch",
+    "faiss",
+    "transformers",
+    "ray",
+    "matplotlib",
+    "optuna",
+    "tensorboard",
+    "mlflow",
+    "rdflib",
+    "snowballstemmer",
+}
 
 
 class Import(NamedTuple):

@@ -12,6 +12,7 @@ from xclearn.cli.progress import say
 from xclearn.cli.reading import read_data
 from xclearn.cli.showing import print_table
 from xclearn.data import Dataset, Reading
+from xclearn.data.load import is_one_split
 from xclearn.data.matching import over_labels
 from xclearn.data.splits import as_test
 from xclearn.errors import ConfigError
@@ -51,9 +52,9 @@ def measure(model: Path, source: str, asked: Measure) -> None:
 
 
 def measured_data(source: str, split: str, reading: Reading) -> Dataset:
-    """A single file is the test split, unless train is asked for."""
+    """A single file, or folder of full texts, is the test split, unless train is asked for."""
     data = read_data(source, reading)
-    return as_test(data) if split == "test" and Path(source).is_file() else data
+    return as_test(data) if split == "test" and is_one_split(source) else data
 
 
 def _data_of(source: str, asked: Measure) -> Dataset:

@@ -27,12 +27,21 @@ LabelSeparator = Annotated[
 Delimiter = Annotated[
     str | None, typer.Option("--delimiter", metavar="CHARACTER", help="Between fields: , ; tab or |; else found.")
 ]
+Vocabulary = Annotated[
+    str | None,
+    typer.Option("--vocab", metavar="FILE", help="The labels and their texts: TSV, CSV or SKOS as Annif has them."),
+]
+Language = Annotated[
+    str | None, typer.Option("--language", metavar="CODE", help="Of the labels of a vocabulary in several languages.")
+]
 
 _FLAGS: dict[str, Any] = {  # fields of `Reading`
     "text_column": TextColumn,
     "label_column": LabelColumn,
     "label_separator": LabelSeparator,
     "delimiter": Delimiter,
+    "vocab": Vocabulary,
+    "language": Language,
 }
 
 
@@ -59,8 +68,13 @@ def with_reading(command: Callable[..., None]) -> Callable[..., None]:
 
 def read_data(source: str, reading: Reading) -> Dataset:
     """The data set, and on stderr how its tables are read where that is not the usual way."""
+    from xclearn.data.checks import outside_vocabulary
     from xclearn.data.load import describe_reading, load_dataset
 
     for line in describe_reading(source, reading):
         say(f"read: {line}")
-    return load_dataset(source, reading=reading)
+    data = load_dataset(source, reading=reading)
+    for finding in outside_vocabulary(data):
+        if finding.count:
+            say(f"warning: {finding.count:,} {finding.what}, for example: {finding.examples[0]}")
+    return data

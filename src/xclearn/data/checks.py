@@ -139,6 +139,13 @@ def _labels_without_documents(dataset: Dataset) -> Iterator[Finding]:
         yield Finding("warning", f"labels of {role} without training documents", len(asked), shown)
 
 
+def outside_vocabulary(dataset: Dataset) -> Iterator[Finding]:
+    """Labels that were left out because the vocabulary that was named does not have them."""
+    names = sorted(dataset.left_out, key=lambda name: (-dataset.left_out[name], name))
+    shown = _show(f"{name} ({dataset.left_out[name]:,})" for name in names)
+    yield Finding("warning", "labels of documents that are not in the vocabulary, left out", len(names), shown)
+
+
 def _duplicates(dataset: Dataset) -> Iterator[Finding]:
     splits = dataset.splits
     prints = {role: fingerprints(split.documents) for role, split in splits.items()}
@@ -224,6 +231,7 @@ _CHECKS: tuple[Callable[[Dataset], Iterator[Finding]], ...] = (
     _empty_documents,
     _documents_without_labels,
     _labels_without_documents,
+    outside_vocabulary,
     missed_separator,
     _duplicates,
     _shared_label_texts,

@@ -5,19 +5,22 @@ from __future__ import annotations
 import ast
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, final
 
+from xclearn.data.annif import bare_uri
+from xclearn.data.folder import LABEL_SEPARATOR
 from xclearn.errors import ConfigError, DataError, nearest
 
 TEXT_NAMES = ("text", "title", "document", "sentence", "content", "body", "description", "abstract", "question")
 LABEL_NAMES = (
     *("labels", "target_ind", "label", "tags", "tag", "categories", "category", "subjects", "keywords"),
-    *("topics", "topic", "classes", "class", "genres"),
+    *("topics", "topic", "classes", "class", "genres", "subject_uris"),
 )
-UID = "uid"
+UID_NAMES = ("uid", "document_id")
 AS_LIST = "list"  # the label separator of a cell that holds a list, as ['a', 'b']
+AS_URIS = "uris"  # of a cell that holds URIs with spaces between them, in angle brackets or not
 
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}  # as flags name them
 
@@ -31,6 +34,8 @@ class Reading:
     label_column: str | None = None
     label_separator: str | None = None  # between the labels of a cell; `list` for a cell such as ['a', 'b']
     delimiter: str | None = None  # between the fields of a CSV or TSV line: one character, or a name in DELIMITERS
+    vocab: str | None = None  # a file that says which labels there are, and their texts
+    language: str | None = None  # of the labels of a vocabulary that has them in several
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and len(self.delimiter_character or "") != 1:
@@ -49,8 +54,15 @@ class Reading:
             "--label-column": self.label_column,
             "--label-separator": self.label_separator,
             "--delimiter": self.delimiter,
+            "--vocab": self.vocab,
+            "--language": self.language,
         }
         return [word for flag, value in asked.items() if value is not None for word in (flag, value)]
+
+    @property
+    def of_tables(self) -> Reading:
+        """What of it concerns the form of tables."""
+        return replace(self, vocab=None, language=None)
 
 
 USUAL = Reading()
@@ -87,8 +99,15 @@ def find_delimiter(header: str, reading: Reading, candidates: Sequence[str]) -> 
 
 def split_labels(cell: str, separator: str, where: str) -> list[str]:
     """The label names of a cell, without the spaces around them."""
+    if separator == AS_URIS:
+        return list(map(bare_uri, cell.split()))
     names = _listed(cell, where) if separator == AS_LIST else cell.split(separator)
     return [name for name in map(str.strip, names) if name]
+
+
+def usual_separator(label_column: str | None) -> str:
+    """What stands between the labels of a cell where nothing else is said: Annif's column holds URIs."""
+    return AS_URIS if label_column is not None and _folded(label_column) == "subject_uris" else LABEL_SEPARATOR
 
 
 def _listed(cell: str, where: str) -> list[str]:
@@ -107,7 +126,7 @@ def _listed(cell: str, where: str) -> list[str]:
 def _columns(names: tuple[str, ...], text: str | None, labels: str | None) -> Columns:
     texts = (text,) if text is not None else _texts([name for name in names if name != labels])
     label = labels or _first(LABEL_NAMES, [name for name in names if name not in texts])
-    return Columns(texts, label, _first((UID,), names))
+    return Columns(texts, label, _first(UID_NAMES, names))
 
 
 def _texts(names: Sequence[str]) -> tuple[str, ...]:
@@ -123,5 +142,9 @@ def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
     """The first wanted name there is: as it is written, or else in other letters."""
     folded: dict[str, str] = {}
     for name in names:
-        folded.setdefault(name.strip().casefold(), name)
+        folded.setdefault(_folded(name), name)
     return next((name if name in names else folded[name] for name in wanted if name in folded), None)
+
+
+def _folded(name: str) -> str:
+    return name.strip().casefold()

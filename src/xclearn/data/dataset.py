@@ -6,7 +6,7 @@ Documents are texts, a sparse feature matrix, or a dense array; label texts are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import eq
 from typing import Any, final, overload
@@ -108,6 +108,7 @@ class Dataset:
     test: Split | None = None
     dev: Split | None = None
     propensity: tuple[float, float] = (0.55, 1.5)  # (A, B) of Jain et al. 2016
+    left_out: Mapping[str, int] = field(default_factory=dict)  # labels that the vocabulary lacks, and their documents
 
     @staticmethod
     def from_lists(texts: Any, labels: Any, **options: Any) -> Dataset:

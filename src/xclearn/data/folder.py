@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from xclearn.data.annif import FULL_TEXT, is_full_text_folder
 from xclearn.errors import DataError, nearest
 from xclearn.files import COMPRESSIONS, numbered_lines
 
 SPLITS = ("train", "dev", "test")
 LABEL_SEPARATOR = ";"
+RDF_SUFFIXES = ("ttl", "nt", "rdf", "xml")  # of vocabularies
 
 # part of a role -> the suffixes it can have (text also .gz, .xz, .bz2 or .zst)
 _SUFFIXES = {
@@ -25,6 +27,7 @@ _SUFFIXES = {
 }
 _PACKED = ("npz", "npy", "parquet")
 _SHORT = {"train": "trn", "dev": "val", "test": "tst"}
+_LONG = {"dev": ("validate", "validation")}
 
 
 @final
@@ -83,6 +86,8 @@ def find_files(folder: Path) -> dict[str, dict[str, DataFile]]:
             if part in parts:
                 _refuse_rivals(folder, role, parts[part], file)
             parts[part] = file
+    if "train" not in found:
+        found |= _full_texts(folder)
     _check_parts(folder, found)
     return found
 
@@ -95,6 +100,14 @@ def _named_files(folder: Path) -> list[Path]:
     return [path for path in entries if _bare(path).stem in _STEMS and path.is_file()]
 
 
+def _full_texts(folder: Path) -> dict[str, dict[str, DataFile]]:
+    """The splits of Annif's full texts: the folder itself is train, or there is a folder for each split."""
+    places = {role: [folder / word for word in (role, short, *_LONG.get(role, ()))] for role, short in _SHORT.items()}
+    places["train"].insert(0, folder)
+    found = {role: next(filter(is_full_text_folder, paths), None) for role, paths in places.items()}
+    return {role: {"records": DataFile(path, path.name, FULL_TEXT)} for role, path in found.items() if path is not None}
+
+
 def _bare(path: Path) -> Path:
     return path.with_suffix("") if path.suffix in COMPRESSIONS else path
 
@@ -105,7 +118,7 @@ def _check_parts(folder: Path, found: dict[str, dict[str, DataFile]]) -> None:
             "no training file in the folder",
             where=str(folder),
             allowed="train.jsonl, train.csv, train.tsv, train.parquet, train.txt, trn.json.gz, "
-            "trn_X_Xf.txt with trn_X_Y.txt, train_X.npz or .npy with train_Y.npz",
+            "trn_X_Xf.txt with trn_X_Y.txt, train_X.npz or .npy with train_Y.npz, NAME.txt with NAME.key or NAME.tsv",
         )
     for role, parts in found.items():
         kinds = set(parts) - {"filter"}

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.data.columns import USUAL, Reading, columns_of, split_labels
+from xclearn.data.columns import USUAL, Reading, columns_of, split_labels, usual_separator
 from xclearn.data.dataset import Dataset, Documents, LabelSet, RowNumbers, Split
 from xclearn.data.folder import LABEL_SEPARATOR
 from xclearn.data.matrices import as_relevance
-from xclearn.errors import DataError
+from xclearn.errors import ConfigError, DataError
 
 LabelTexts = Mapping[str, str] | Any  # name -> text, or a frame with the columns label and text
 
@@ -65,13 +65,15 @@ def from_frame(
     names = _names_of(frame)
     if names is None:
         raise DataError("not a frame", got=type(frame).__name__, allowed="something with named columns")
+    if reading.vocab is not None:
+        raise ConfigError("a frame has no vocabulary", where="vocab", got=reading.vocab, todo="Give label_texts.")
     columns = columns_of(names, reading, name)
     if not columns.texts or columns.labels is None:
         todo = "Name them with Reading(text_column=…, label_column=…)."
         raise DataError("no columns of texts and labels", where=name, got=", ".join(names), todo=todo)
     parts = [_documents(frame[column]) for column in columns.texts]
     texts = parts[0] if len(parts) == 1 else [" ".join(filter(None, row)) for row in zip(*parts, strict=True)]
-    separator = reading.label_separator or LABEL_SEPARATOR
+    separator = reading.label_separator or usual_separator(columns.labels)
     return from_lists(texts, frame[columns.labels], label_texts=label_texts, label_separator=separator, name=name)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import NamedTuple, final
 import numpy as np
 import scipy.sparse as sp
 
+from xclearn.data.annif import FULL_TEXT, is_full_text_folder
 from xclearn.data.columns import USUAL, Reading, columns_of
 from xclearn.data.dataset import NO_PAIRS, Dataset, Documents, LabelSet, RowNumbers, Split
 from xclearn.data.folder import SPLITS, About, DataFile, data_file, find_files, read_about
@@ -27,8 +29,9 @@ from xclearn.data.matrices import (
     read_xc,
 )
 from xclearn.data.propensity import propensity_of
-from xclearn.data.records import Record, read_label_rows, read_records
-from xclearn.data.tables import delimiter_of, parquet_schema, rows_of
+from xclearn.data.records import Record, read_records
+from xclearn.data.tables import delimiter_of, is_annif, parquet_schema, rows_of
+from xclearn.data.vocabulary import read_vocabulary
 from xclearn.errors import ConfigError, DataError, nearest
 from xclearn.limits import limits, too_much
 
@@ -52,20 +55,28 @@ def load_dataset(
     *,
     name: str | None = None,
     label_separator: str | None = None,
+    vocab: str | os.PathLike[str] | None = None,
+    language: str | None = None,
     reading: Reading = USUAL,
 ) -> Dataset:
     """The data set of a bundled name, a folder, or a single file (which is then all train).
 
     `name` replaces the name that the source gives itself; `reading` names columns, the delimiter, and what stands
-    between the labels of a CSV or TSV field (`label_separator` for short), where they are not the usual ones.
+    between the labels of a CSV or TSV field, where they are not the usual ones, and the vocabulary with its language.
+    `label_separator`, `vocab` and `language` are short for these of `reading`.
     """
     path = _path(source)
     folder = path.is_dir()
-    files = find_files(path) if folder else {"train": {"records": data_file(path)}}
+    files: dict[str, Parts] = dict(find_files(path)) if folder else {"train": {"records": data_file(path)}}
     about = read_about(path / "dataset.json") if folder else About()
     name = name or about.name or (path.resolve().name if folder else data_file(path).stem)
-    separator = label_separator or reading.label_separator or about.label_separator
-    splits, labels = _read(files, replace(reading, label_separator=separator))
+    reading = replace(
+        reading,
+        label_separator=label_separator or reading.label_separator or about.label_separator,
+        vocab=os.fspath(vocab) if vocab is not None else reading.vocab,
+        language=language or reading.language,
+    )
+    splits, labels, left_out = _read(_with_vocabulary(files, reading.vocab), reading)
     return Dataset(
         name=name,
         train=splits["train"],
@@ -73,7 +84,14 @@ def load_dataset(
         test=splits.get("test"),
         dev=splits.get("dev"),
         propensity=about.propensity or propensity_of(name),
+        left_out=left_out,
     )
+
+
+def is_one_split(source: str | os.PathLike[str]) -> bool:
+    """Whether the source is a file or a folder of full texts, of which nothing says that it is train or test."""
+    path = Path(source)
+    return path.is_file() or (is_full_text_folder(path) and "train" in find_files(path))
 
 
 def describe_reading(source: str | os.PathLike[str], reading: Reading = USUAL) -> list[str]:
@@ -85,8 +103,12 @@ def describe_reading(source: str | os.PathLike[str], reading: Reading = USUAL) -
 
 
 def _described(file: DataFile, reading: Reading) -> str | None:
+    if file.suffix == FULL_TEXT:
+        return f"{file.path.name}: full texts, their labels from the .tsv or .key file beside each"
     if file.suffix not in ("csv", "tsv", "parquet"):
         return None
+    if is_annif(file, reading):
+        return f"{file.path.name}: no header, a text and URIs a line"
     if file.suffix == "parquet":
         names, cut = parquet_schema(file.path).names, ""
     else:
@@ -111,24 +133,44 @@ def _path(source: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _read(files: Mapping[str, Parts], reading: Reading) -> tuple[dict[str, Split], LabelSet]:
+def _with_vocabulary(files: Mapping[str, Parts], vocab: str | None) -> Mapping[str, Parts]:
+    if vocab is None:
+        return files
+    if not Path(vocab).is_file():
+        raise DataError("no such file", where="--vocab", got=vocab)
+    if "labels" in files:
+        where, todo = _paths(files["labels"]), "Keep one of them."
+        raise ConfigError("the folder has a label file already", where=where, got=f"--vocab {vocab}", todo=todo)
+    return {**files, "labels": {"records": data_file(Path(vocab))}}
+
+
+def _read(files: Mapping[str, Parts], reading: Reading) -> tuple[dict[str, Split], LabelSet, Mapping[str, int]]:
     roles = {role: files[role] for role in SPLITS if role in files}
     label_parts = files.get("labels", {})
     with_features = {role: "features" in parts or is_xc_file(parts["records"]) for role, parts in roles.items()}
     if len(set(with_features.values())) > 1:
         raise DataError("some splits hold texts, others features", where=_paths(*roles.values()))
+    if reading.language is not None and not label_parts:
+        todo = "Name the vocabulary with --vocab."
+        raise ConfigError("no labels are in several languages", where="--language", got=reading.language, todo=todo)
+    left_out: Mapping[str, int] = {}
     if with_features["train"]:
         _refuse_columns(reading, _paths(roles["train"]))
-        splits, labels = _read_matrices(roles, label_parts)
+        splits, labels = _read_matrices(roles, label_parts, reading.language)
     else:
-        splits, labels = _read_texts(roles, label_parts, reading)
+        splits, labels, left_out = _read_texts(roles, label_parts, reading)
     if not splits["train"].relevance.nnz:
-        raise DataError("no document has a label", where=_paths(roles["train"]))
-    return splits, labels
+        where = _paths(roles["train"])
+        if left_out:
+            what, allowed = "no label of the documents is in the vocabulary (--vocab)", f"such as {labels.names[0]}"
+            raise DataError(what, where=where, got=next(iter(left_out)), allowed=allowed)
+        raise DataError("no document has a label", where=where)
+    return splits, labels, left_out
 
 
 def _refuse_columns(reading: Reading, where: str) -> None:
-    flags = replace(reading, label_separator=None).flags()  # a folder may name the separator of its label file's kind
+    # a folder may name the separator of its label file's kind
+    flags = replace(reading.of_tables, label_separator=None).flags()
     if flags:
         raise ConfigError("features have no columns of texts", where=where, got=" ".join(flags), todo="Leave it out.")
 
@@ -145,7 +187,9 @@ def _split(parts: Parts, documents: Documents, relevance: sp.csr_matrix, names: 
 # Sets of features: the matrices say how many labels there are.
 
 
-def _read_matrices(roles: Mapping[str, Parts], label_parts: Parts) -> tuple[dict[str, Split], LabelSet]:
+def _read_matrices(
+    roles: Mapping[str, Parts], label_parts: Parts, language: str | None
+) -> tuple[dict[str, Split], LabelSet]:
     matrices = {role: _documents_and_relevance(parts) for role, parts in roles.items()}
     widths = {role: (documents.shape[1], relevance.shape[1]) for role, (documents, relevance) in matrices.items()}
     if len(set(widths.values())) > 1:
@@ -156,7 +200,7 @@ def _read_matrices(roles: Mapping[str, Parts], label_parts: Parts) -> tuple[dict
         what = "more labels than this library names"
         raise too_much("labels", what, where=_paths(roles["train"]), got=n_labels)
     splits = {role: _split(parts, *matrices[role]) for role, parts in roles.items()}
-    return splits, _numbered_labels(label_parts, n_labels)
+    return splits, _numbered_labels(label_parts, n_labels, language)
 
 
 def _documents_and_relevance(parts: Parts) -> tuple[sp.csr_matrix | np.ndarray, sp.csr_matrix]:
@@ -169,8 +213,9 @@ def _documents_and_relevance(parts: Parts) -> tuple[sp.csr_matrix | np.ndarray, 
     return documents, relevance
 
 
-def _numbered_labels(parts: Parts, n_labels: int) -> LabelSet:
-    labels = _named_labels(parts["records"]) if "records" in parts else LabelSet(RowNumbers(n_labels))
+def _numbered_labels(parts: Parts, n_labels: int, language: str | None) -> LabelSet:
+    named = _named_labels(parts["records"], language) if "records" in parts else None
+    labels = LabelSet(RowNumbers(n_labels)) if named is None else named.labels
     features = read_features(parts["features"]) if "features" in parts else None
     if features is not None and labels.texts is not None:
         raise DataError("the labels have both texts and features", where=_paths(parts), todo="Keep one of them.")
@@ -183,58 +228,82 @@ def _numbered_labels(parts: Parts, n_labels: int) -> LabelSet:
 # Sets of texts: the label file says what the labels are, or else the names that are found.
 
 
-def _read_texts(roles: Mapping[str, Parts], label_parts: Parts, reading: Reading) -> tuple[dict[str, Split], LabelSet]:
+def _read_texts(
+    roles: Mapping[str, Parts], label_parts: Parts, reading: Reading
+) -> tuple[dict[str, Split], LabelSet, Mapping[str, int]]:
     if "features" in label_parts:
         raise DataError("documents are texts, labels are features", where=_paths(label_parts))
-    named = _named_labels(label_parts["records"]) if label_parts else None
-    ids = _LabelIds(named)
+    given = _named_labels(label_parts["records"], reading.language) if label_parts else None
+    ids = _LabelIds(given, is_vocabulary=reading.vocab is not None)
     tables = {role: _read_table(parts["records"], reading, ids) for role, parts in roles.items()}  # train comes first
-    if named is None:
+    if given is None:
         named, label_of_id = ids.sorted_labels(n_train=1 + max(tables["train"].ids, default=-1))
     else:
-        label_of_id = np.arange(len(named))
+        named, label_of_id = given.labels, np.arange(len(given.labels))
     splits = {
         role: _split(parts, tables[role].texts, tables[role].relevance(label_of_id), tables[role].names)
         for role, parts in roles.items()
     }
-    return splits, named
+    return splits, named, ids.left_out
 
 
-def _named_labels(file: DataFile) -> LabelSet:
+class _Named(NamedTuple):
+    labels: LabelSet
+    called: list[str | None]  # the first text of each label
+
+
+def _named_labels(file: DataFile, language: str | None) -> _Named:
     lines: dict[str, int] = {}  # of each name
     texts: list[str | None] = []
-    for row in read_label_rows(file):
+    called: list[str | None] = []
+    for row in read_vocabulary(file, language):
         line = lines.setdefault(row.name, row.line)
         if line != row.line:
             where = f"{file.path}:{line} and {file.path}:{row.line}"
             raise DataError("a label stands in the file twice", where=where, got=row.name)
-        texts.append(row.text)
+        called.append(row.text)
+        texts.append("; ".join((row.text or "", *row.others)) if row.others else row.text)
     if not lines:
         raise DataError("the file is empty", where=str(file.path))
     has_text = any(text is not None for text in texts)
-    return LabelSet(list(lines), [text or "" for text in texts] if has_text else None)
+    return _Named(LabelSet(list(lines), [text or "" for text in texts] if has_text else None), called)
 
 
 @final
 class _LabelIds:
-    """Label name or row number -> id. Without a label file, names get ids as they come."""
+    """Label name or row number -> id. Without a label file, names get ids as they come.
 
-    def __init__(self, labels: LabelSet | None) -> None:
-        self.closed = labels is not None
-        self.ids = {name: row for row, name in enumerate(labels.names if labels else ())}
+    Of a vocabulary labels are known by their texts too, and what it does not have is left out and counted.
+    """
+
+    def __init__(self, given: _Named | None, *, is_vocabulary: bool) -> None:
+        self.closed, self.is_vocabulary = given is not None, is_vocabulary
+        self.ids = {name: row for row, name in enumerate(given.labels.names if given else ())}
+        self.left_out: Counter[str] = Counter()
+        self._rows_of_text: dict[str, list[int]] = {}
+        for row, text in enumerate(given.called if given and is_vocabulary else ()):
+            self._rows_of_text.setdefault(text or "", []).append(row)
 
     def of(self, record: Record) -> list[int]:
-        return [
+        found = [
             self._of_name(label, record.where) if isinstance(label, str) else self._of_row(label, record.where)
             for label in record.labels
         ]
+        return [label for label in found if label is not None]
 
-    def _of_name(self, name: str, where: str) -> int:
+    def _of_name(self, name: str, where: str) -> int | None:
         if not self.closed:
             return self.ids.setdefault(name, len(self.ids))
-        if name not in self.ids:
+        if name in self.ids:
+            return self.ids[name]
+        if not self.is_vocabulary:
             raise DataError("this label is not in the label file", where=where, got=name)
-        return self.ids[name]
+        rows = self._rows_of_text.get(name, [])
+        if len(rows) > 1:
+            what, todo = f"{len(rows)} labels of the vocabulary are called this", "Name the label by its URI."
+            raise DataError(what, where=where, got=name, todo=todo)
+        self.left_out.update([] if rows else [name])
+        return rows[0] if rows else None
 
     def _of_row(self, row: int, where: str) -> int:
         if not self.closed:

@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xclearn.data.columns import UID, USUAL, Columns, Reading, columns_of, split_labels
-from xclearn.data.folder import LABEL_SEPARATOR, DataFile
+from xclearn.data.annif import FULL_TEXT, bare_uri, full_text_rows
+from xclearn.data.columns import UID_NAMES, USUAL, Columns, Reading, columns_of, split_labels, usual_separator
+from xclearn.data.folder import DataFile
 from xclearn.data.tables import NumberedRows, Row, rows_of
 from xclearn.errors import DataError
 from xclearn.files import numbered_lines
@@ -33,19 +34,24 @@ class Record(NamedTuple):
 
 
 class LabelRow(NamedTuple):
-    """A row of a label file."""
+    """A row of a label file or a vocabulary."""
 
     line: int
     name: str
     text: str | None
+    others: tuple[str, ...] = ()  # more texts that mean the label
 
 
 def read_records(file: DataFile, reading: Reading = USUAL) -> Iterator[Record]:
-    """The documents of a file, their labels cut at `;` where they stand in one field of a table."""
+    """The documents of a file, their labels cut at `;` where they stand in one field of a table, URIs at spaces."""
+    if file.suffix == FULL_TEXT:
+        yield from (
+            Record(str(path), row["uid"], row["text"], row["labels"]) for path, row in full_text_rows(file.path)
+        )
+        return
     rows = (
         _fasttext_rows(file.path) if file.suffix == "txt" else rows_of(file, reading, partial(_needed, file, reading))
     )
-    separator = reading.label_separator or (LABEL_SEPARATOR if file.suffix in _TABLES else None)
     first: Columns | None = None
     for line, row in rows:
         where = f"{file.path}:{line}"
@@ -55,7 +61,9 @@ def read_records(file: DataFile, reading: Reading = USUAL) -> Iterator[Record]:
         labels = row[columns.labels] if columns.labels is not None and columns.labels == first.labels else None
         if text is None or labels is None:
             raise _incomplete(row, first, where, text is None, labels is None)
-        yield Record(where, _string(row, columns.uid or UID, where), text, _label_list(labels, where, separator))
+        separator = reading.label_separator or (usual_separator(columns.labels) if file.suffix in _TABLES else None)
+        name = _string(row, columns.uid or UID_NAMES[0], where)
+        yield Record(where, name, text, _label_list(labels, where, separator))
 
 
 def read_label_rows(file: DataFile) -> Iterator[LabelRow]:
@@ -134,8 +142,18 @@ def _string(row: Row, key: str, where: str) -> str | None:
 def _label_list(labels: Any, where: str, separator: str | None) -> list[str | int]:
     if separator is not None and isinstance(labels, str):
         return list(split_labels(labels, separator, where))
+    if isinstance(labels, list) and labels and all(isinstance(label, dict) for label in labels):
+        return [_subject(label, where) for label in labels]
     if not isinstance(labels, list) or not {str, int}.issuperset(map(type, labels)) or "" in labels:
         allowed = "a list of label names (texts) or of row numbers of the label file (integers)"
         todo = "Name what stands between the labels with --label-separator." if isinstance(labels, str) else None
         raise DataError("'labels' cannot be read", where=where, got=labels, allowed=allowed, todo=todo)
     return labels
+
+
+def _subject(subject: Row, where: str) -> str:
+    """A label as Annif's JSON has it: `{"uri": …}` or `{"label": …}`."""
+    name = _string(subject, "uri" if "uri" in subject else "label", where)
+    if not name:
+        raise DataError("a subject has neither 'uri' nor 'label'", where=where, got=subject)
+    return bare_uri(name)

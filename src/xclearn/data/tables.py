@@ -9,8 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, final
 
-from xclearn.data.columns import DELIMITERS, Reading, find_delimiter
-from xclearn.data.folder import DataFile
+from xclearn.data.annif import begins_with_uri, corpus_rows, is_corpus
+from xclearn.data.columns import DELIMITERS, USUAL, Reading, find_delimiter
+from xclearn.data.folder import RDF_SUFFIXES, DataFile
 from xclearn.errors import ConfigError, DataError
 from xclearn.files import numbered_lines
 from xclearn.limits import largest_contents, limits, too_much
@@ -32,12 +33,26 @@ def rows_of(file: DataFile, reading: Reading, choose: Choose) -> NumberedRows:
     match file.suffix:
         case "jsonl" | "json":
             return _json_rows(file.path)
+        case "tsv" if is_annif(file, reading):
+            return corpus_rows(file.path)
         case "csv" | "tsv":
             return _csv_rows(file.path, delimiter_of(file, reading))
         case "parquet":
             return _parquet_rows(file.path, choose)
     allowed = "jsonl, json, csv, tsv, parquet, txt (also with .gz, .xz, .bz2, .zst)"
-    raise DataError("the suffix says no format that holds texts", where=str(file.path), allowed=allowed)
+    todo = "Name a SKOS vocabulary with --vocab." if file.suffix in RDF_SUFFIXES else None
+    raise DataError("the suffix says no format that holds texts", where=str(file.path), allowed=allowed, todo=todo)
+
+
+def is_annif(file: DataFile, reading: Reading) -> bool:
+    """Whether a .tsv has no header, but a text and URIs a line; a vocabulary in its place is refused."""
+    if file.suffix != "tsv" or reading.of_tables != USUAL:
+        return False
+    found = is_corpus(file.path)
+    if not found and begins_with_uri(file.path):
+        todo = "Name a vocabulary with --vocab, and the documents before it."
+        raise DataError("this is a vocabulary, not documents with labels", where=str(file.path), todo=todo)
+    return found
 
 
 def delimiter_of(file: DataFile, reading: Reading) -> str:

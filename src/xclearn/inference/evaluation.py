@@ -11,7 +11,7 @@ import numpy as np
 
 from xclearn.data.dataset import Dataset
 from xclearn.data.in_memory import dataset_of
-from xclearn.data.load import load_dataset
+from xclearn.data.load import is_one_split, load_dataset
 from xclearn.data.matching import over_labels, unknown_labels
 from xclearn.data.splits import as_test
 from xclearn.inference.folder import Model, load_model
@@ -65,7 +65,7 @@ def _dataset(data: Any, split: str) -> Dataset:
     if not isinstance(data, str | os.PathLike):
         return as_test(dataset_of(data))
     read = load_dataset(data)
-    return as_test(read) if split == "test" and Path(data).is_file() else read
+    return as_test(read) if split == "test" and is_one_split(data) else read
 
 
 def _unweighted(report: Report) -> Report:

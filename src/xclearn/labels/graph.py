@@ -18,6 +18,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.config import Count, Number, Share
+from xclearn.data.folder import data_file
+from xclearn.data.vocabulary import SKOS, skos_edges
 from xclearn.errors import ConfigError, DataError, PlanError
 from xclearn.files import numbered_lines
 from xclearn.kernels.walks import random_walks
@@ -58,7 +60,7 @@ class PageRank:
 @final
 @dataclass(frozen=True, kw_only=True)
 class EdgeList:
-    """A file of lines `label, label, weight`: .csv with commas, anything else with tabs."""
+    """A file of lines `label, label, weight`: .csv with commas, anything else with tabs; or a SKOS vocabulary."""
 
     path: str = ""  # the file
 
@@ -148,7 +150,14 @@ def pagerank_graph(
 
 
 def read_edges(path: str | Path, names: Sequence[str], memory: int | None = None) -> sp.csr_matrix:
-    """The graph of a file of edges; equal edges are summed, a label's missing edge to itself is 1."""
+    """The graph of a file of edges; equal edges are summed, a label's missing edge to itself is 1.
+
+    Of a SKOS vocabulary the broader, narrower and related labels are bound, and concepts that are no labels left out.
+    """
+    if data_file(Path(path)).suffix in SKOS:
+        known = set(names)
+        pairs = ((one, other, 1.0) for one, other in skos_edges(Path(path)) if one in known and other in known)
+        return edges_graph(pairs, names, where=str(path), memory=memory)
     separator = "," if Path(path).suffix == ".csv" else "\t"
     return edges_graph(_lines(path, separator), names, where=str(path), memory=memory)
 

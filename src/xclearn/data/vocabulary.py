@@ -1,0 +1,142 @@
+"""Vocabularies: URIs and their labels in one language, from TSV, CSV and SKOS as Annif takes them, or a label file.
+
+Deprecated concepts are left out. rdflib is imported only for SKOS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from xclearn.data.annif import bare_uri, begins_with_uri, is_corpus, is_uri
+from xclearn.data.columns import USUAL
+from xclearn.data.folder import DataFile
+from xclearn.data.records import LabelRow, read_label_rows
+from xclearn.data.tables import rows_of
+from xclearn.errors import ConfigError, DataError
+from xclearn.extras import require
+from xclearn.files import numbered_lines, open_binary
+
+SKOS = {"ttl": "turtle", "nt": "nt", "rdf": "xml", "xml": "xml"}  # suffix -> what rdflib calls it
+
+_PREFIX = "label_"  # of a CSV column with labels, before the language
+_RELATIONS = ("broader", "narrower", "related")
+
+
+def read_vocabulary(file: DataFile, language: str | None = None) -> Iterator[LabelRow]:
+    """The labels of a vocabulary, or of a label file, in the order of the file; of SKOS in the order of the URIs."""
+    if file.suffix in SKOS:
+        return _skos_rows(file.path, language)
+    if file.suffix == "tsv" and begins_with_uri(file.path):
+        return _tsv_rows(file.path)
+    if file.suffix == "csv" and "uri" in (header := _header(file)):
+        return _csv_rows(file, _label_column(file.path, header, language))
+    if file.suffix == "tsv" and is_corpus(file.path):
+        todo = "--vocab takes URIs and labels: TSV, CSV or SKOS."
+        raise DataError("this is a corpus, not a vocabulary", where=str(file.path), todo=todo)
+    if language is not None:
+        allowed = "a vocabulary as CSV with uri and label_xx, as TSV with URI and label, or as SKOS"
+        raise ConfigError(
+            "a label file has no languages", where=f"--language for {file.path}", got=language, allowed=allowed
+        )
+    return read_label_rows(file)
+
+
+def skos_edges(path: Path) -> Iterator[tuple[str, str]]:
+    """The pairs of concepts that are broader, narrower or related, in both directions, each once and in order."""
+    from rdflib.namespace import SKOS as NAMES
+
+    graph = _graph(path)
+    pairs = {(str(one), str(other)) for name in _RELATIONS for one, other in graph.subject_objects(NAMES[name])}
+    return iter(sorted(pairs | {(other, one) for one, other in pairs}))
+
+
+def _tsv_rows(path: Path) -> Iterator[LabelRow]:
+    """`<uri><tab>label<tab>notation`; a line without a label is a deprecated concept."""
+    for number, line in numbered_lines(path):
+        if not line.strip():
+            continue
+        uri, label, *_ = [*map(str.strip, line.split("\t")), ""]
+        if not is_uri(uri):
+            allowed = "a URI, a tab and a label"
+            raise DataError("no line of a vocabulary", where=f"{path}:{number}", got=line, allowed=allowed)
+        if label:
+            yield LabelRow(number, bare_uri(uri), label)
+
+
+def _header(file: DataFile) -> list[str]:
+    return list(next((row for _, row in rows_of(file, USUAL, list)), {}))
+
+
+def _label_column(path: Path, header: list[str], language: str | None) -> str:
+    languages = [name.removeprefix(_PREFIX) for name in header if name.startswith(_PREFIX)]
+    if language is None and "label" in header:
+        return "label"
+    return _PREFIX + _chosen(path, languages, language)
+
+
+def _csv_rows(file: DataFile, column: str) -> Iterator[LabelRow]:
+    for line, row in rows_of(file, USUAL, list):
+        labels = [row[name] for name in row if name == "label" or name.startswith(_PREFIX)]
+        if any(labels):  # a row without any label is a deprecated concept
+            yield LabelRow(line, bare_uri(row["uri"].strip()), row[column].strip())
+
+
+def _chosen(path: Path, languages: list[str], language: str | None) -> str:
+    """The language that was asked for, or the only one there is."""
+    known = ", ".join(languages) or "none"
+    if language is None and len(languages) != 1:
+        what, todo = "the vocabulary has labels in several languages", "Choose one with --language."
+        if not languages:
+            what, todo = "the vocabulary has no labels", "A CSV has them in columns such as label_en."
+        raise ConfigError(what, where=str(path), got=known, todo=todo)
+    if language is not None and language not in languages:
+        raise DataError("no label in this language", where=f"--language for {path}", got=language, allowed=known)
+    return language or languages[0]
+
+
+def _skos_rows(path: Path, language: str | None) -> Iterator[LabelRow]:
+    """Of each concept the preferred label and the alternative ones; a label without a language serves any."""
+    from rdflib.namespace import OWL, RDF
+    from rdflib.namespace import SKOS as NAMES
+    from rdflib.term import Literal
+
+    graph = _graph(path)
+    found = graph.subjects(RDF.type, NAMES.Concept)
+    concepts = {str(concept): concept for concept in found if (concept, OWL.deprecated, Literal(True)) not in graph}
+    if not concepts:
+        raise DataError("the file has no concepts (skos:Concept)", where=str(path))
+    preferred = {uri: _by_language(graph, concept, NAMES.prefLabel) for uri, concept in concepts.items()}
+    languages = sorted({tag for labels in preferred.values() for tag in labels if tag})
+    tag = _chosen(path, languages, language) if languages else ""
+    for number, uri in enumerate(sorted(concepts)):
+        label = (preferred[uri].get(tag) or preferred[uri].get("") or [""])[0]
+        others = _by_language(graph, concepts[uri], NAMES.altLabel).get(tag, [])
+        yield LabelRow(number, uri, label, tuple(other for other in others if other != label))
+
+
+def _by_language(graph: Any, concept: Any, property: Any) -> dict[str, list[str]]:
+    """The labels of a concept by language, "" where they have none, in order."""
+    found: dict[str, list[str]] = {}
+    for label in graph.objects(concept, property):
+        found.setdefault(getattr(label, "language", None) or "", []).append(str(label))
+    return {tag: sorted(labels) for tag, labels in found.items()}
+
+
+def _graph(path: Path) -> Any:
+    """What rdflib reads of a file, compressed or not; nothing is fetched from the network."""
+    require("rdflib", "a SKOS vocabulary", otherwise="give it as CSV or TSV")
+    from rdflib import Graph
+
+    from xclearn.data.folder import data_file
+
+    graph = Graph()
+    with open_binary(path) as file:
+        try:
+            return graph.parse(file, format=SKOS[data_file(path).suffix])
+        except DataError:
+            raise
+        except Exception as error:  # each of rdflib's parsers has errors of its own
+            what = " ".join(str(error).split())
+            raise DataError(f"not readable as SKOS ({what[:200]})", where=str(path)) from error
