@@ -51,7 +51,7 @@ def _in_a_process(cores: int, documents: int) -> dict[str, Any]:
 
 def _measure(cores: int, documents: int) -> dict[str, Any]:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
-    from xclearn import LabelTree, kernels
+    from xclearn import LabelTree
     from xclearn.inference.predictor import Predictor
 
     data = _texts(documents)
@@ -65,7 +65,6 @@ def _measure(cores: int, documents: int) -> dict[str, Any]:
     prediction = time.perf_counter() - started
     return {
         "cores": cores,
-        "backend": kernels.BACKEND,
         "documents": len(data.train),
         "labels": data.n_labels,
         "train_s": round(training, 2),
