@@ -20,6 +20,7 @@ SHORT = {"epochs": 15, "row_epochs": 3, "batch_size": 16, "embedding_dim": 32, "
 CHOICES: dict[str, dict[str, Any]] = {
     "usual": {},
     "text alone": {"row_epochs": 0},
+    "rows against all labels": {"row_negatives": "all"},
     "all labels": {"n_negatives": N_LABELS},
     "hard labels": {"hard_negatives": 2, "hard_size": 8, "refresh_every": 5},
     "label texts as documents": {"label_documents": True},

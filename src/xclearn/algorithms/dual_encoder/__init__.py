@@ -31,10 +31,18 @@ from xclearn.algorithms.dual_encoder.stages import (
     DualMaterial,
     DualStages,
     EncoderCost,
-    hard_labels,
+    NearLabels,
     with_label_documents,
 )
-from xclearn.algorithms.dual_encoder.tasks import Drawing, DualTask, HeldRows, HeldRowTask
+from xclearn.algorithms.dual_encoder.tasks import (
+    Changes,
+    Drawing,
+    DualTask,
+    ExactRowTask,
+    HeldRows,
+    HeldRowTask,
+    RowTask,
+)
 from xclearn.config import AUTO, Auto, Count, Number, Rate, Share, Span, Weight
 from xclearn.errors import ConfigError
 from xclearn.inference.components import AllLabels, Classifier, Sigmoid
@@ -50,7 +58,7 @@ from xclearn.parts.encoder_settings import (
 )
 from xclearn.parts.rows import SparseRows
 from xclearn.parts.sequence_encoders import TransformerEncoder
-from xclearn.text import Pretrained, Subwords, WordPiece, Words
+from xclearn.text import Pretrained, Subwords, TextSettings, WordPiece, Words
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size
@@ -58,9 +66,12 @@ from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
 from xclearn.training.token_table import start_from
 
+_TOKENS_AT_ONCE = 1 << 18  # whose layers a GPU keeps in a step: about 10 GiB for MiniLM
+_MANY_DRAWN = 1 << 16  # labels of a step
 _EXAMPLES_GAIN = 0.3  # of a new label, beside its text of length one
 
 _Lr = Annotated[Auto[Rate], Span(0.001, 0.03, log=True)]
+_RowLr = Annotated[Auto[Weight], Span(0.003, 0.3, log=True)]
 _Hold = Annotated[Rate, Span(1.0, 30.0, log=True)]
 
 
@@ -89,8 +100,9 @@ class DualEncoder(Algorithm):
     label_documents: bool = False  # whether the text of a label is a document of it too
     average: Share = 0.0  # share of training, at its end, over whose steps the encoder's weights are averaged
     warm_up: Share = 0.1  # share of a stage in which learning rates rise
-    row_epochs: Number = 4  # passes over train of the rows; 0: a label is its text
-    row_lr: Annotated[Weight, Span(0.003, 0.1, log=True)] = 0.015  # peak learning rate of rows (SGD, per document)
+    row_negatives: Auto[Literal["all", "drawn"]] = AUTO  # labels that rows are trained against; auto: all on a GPU
+    row_epochs: Auto[Number] = AUTO  # passes over train of the rows; 0: a label is its text
+    row_lr: _RowLr = AUTO  # peak learning rate of rows (SGD, per document); auto: 0.015, against all labels 0.1
     hold: _Hold = 5.0  # documents with which a row is as much its documents' as its text's
     row_weight: Weight = 1.0  # of what documents change about a row; with stopping it is learnt on the hold-out
     stopping: Stopping | None = None  # end on a held-out metric, and learn the scores on the hold-out
@@ -100,17 +112,21 @@ class DualEncoder(Algorithm):
         gpu, transformer = device == "cuda", isinstance(self.vectoriser, Pretrained)
         usual_epochs = 15 if transformer and gpu else 3 if transformer else 10 * scale
         epochs = usual_epochs if self.epochs is AUTO else self.epochs
+        against_all = gpu if self.row_negatives is AUTO else self.row_negatives == "all"
         return {
             "encoder": "transformer" if transformer else "bag",
             "embedding_dim": min(320 if gpu else 192, max(32, 2 * math.isqrt(size.n_labels))),
             "batch_size": min(64 if transformer and not gpu else 1024, max(16, size.n_documents // 50)),
             "epochs": epochs,
             "lr": 2e-4 if transformer else 0.01,
-            "texts_at_once": 2048 if gpu else 64,
+            "texts_at_once": _texts_at_once(self.vectoriser) if gpu else 64,
             "n_positives": 1 if transformer else 3,
             "n_negatives": 0 if transformer else 2048,
             "hard_negatives": 3 if transformer and gpu else 0,
             "refresh_every": 2 if transformer else math.ceil(epochs / 2),
+            "row_negatives": "all" if against_all else "drawn",
+            "row_epochs": 12 if against_all else 4,
+            "row_lr": 0.1 if against_all else 0.015,
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
@@ -150,30 +166,30 @@ class DualEncoder(Algorithm):
             labels=seen.labels,
             drawing=self._drawing(seen),
             scale=1 / self.temperature,
-            compute=torch.bfloat16 if run.device.type == "cuda" else torch.float32,
+            compute=torch.bfloat16 if run.device.type == "cuda" and self._draws_all(data.size) else torch.float32,
         )
-        for begin, end in self._cycles():
-            if begin and self.hard_negatives:
-                hard = hard_labels(self.network_, seen, self.hard_size, run, f"hard-{begin}")
-                task = task.against(self._drawing(seen, hard))
-            cycle = begin, end, self.epochs
-            yield from stages.encoder(f"encoder-{begin}", task, seen.items, self.lr, cycle, data)
-        texts, changes = self.network_.all_labels(train.labels, run.device), None
+        near = NearLabels(self.network_, seen, self.hard_size, self.refresh_every, run)
+
+        def task_of(epoch: int) -> DualTask:
+            hard = near.at(epoch) if self.hard_negatives else None
+            return task if hard is None else task.against(self._drawing(seen, hard))
+
+        yield from stages.encoder(task_of, seen.items, self.lr, self.epochs, data)
+        texts = self.network_.all_labels(train.labels, run.device)
         vectors = self.network_.all_documents(train.documents, run.device)
         self.centre_ = vectors.mean(dim=0).float().cpu().numpy()
+        changes = Changes(torch.zeros_like(texts), torch.zeros_like(texts[:, 0]))
         if self.row_epochs:
-            rows = HeldRows(texts, train.counts, self.hold).to(run.device)
-            second = HeldRowTask(
-                rows=rows, vectors=vectors, drawing=self._drawing(train), scale=task.scale, compute=task.compute
-            )
-            yield stages.rows("rows", second, train.items, self.row_lr, self.row_epochs)
-            changes = rows.all_changes()
-        parts = [each.float().cpu().numpy() / self.temperature for each in (texts, changes) if each is not None]
-        self.rows_ = Rows.of(parts[0], parts[-1] if self.row_epochs else 0 * parts[0], train.counts.cpu().numpy())
+            rows = self._row_task(texts, vectors, train)
+            lr = None if self.row_negatives == "all" else self.row_lr
+            yield stages.rows(rows, train.items, self.row_epochs, lr)
+            changes = rows.changes()
+        self.rows_ = Rows.of(texts / self.temperature, changes.rows / self.temperature, changes.biases, train.counts)
 
     def _servable(self, data: Prepared) -> Servable:
         encoder, self.label_encoder_ = self.network_.served()
-        self.mix_ = frequency_mix(self.rows_, encoder, data, self.row_weight, self.stopping)
+        device = next(self.network_.parameters()).device
+        self.mix_ = frequency_mix(self.rows_, encoder, data, self.row_weight, self.stopping, device)
         classifier = Classifier("document", *self.mix_.folded(self.rows_))
         return Servable(data.vectoriser, {"document": encoder}, AllLabels(), [classifier], Sigmoid())
 
@@ -198,6 +214,15 @@ class DualEncoder(Algorithm):
         with run.seeded("network"):
             return BagTowers(table, self.dropout, sparse=sparse).to(run.device)
 
+    def _row_task(self, texts: torch.Tensor, vectors: torch.Tensor, train: DualMaterial) -> RowTask:
+        scale = 1 / self.temperature
+        if self.row_negatives == "all":
+            start = texts, train.counts, self.hold
+            return ExactRowTask.starting_at(*start, vectors, train.positives, scale, self.row_lr)
+        rows = HeldRows(texts, train.counts, self.hold).to(texts.device)
+        drawing = self._drawing(train)
+        return HeldRowTask(rows=rows, vectors=vectors, drawing=drawing, scale=scale, compute=torch.float32)
+
     def _drawing(self, train: DualMaterial, hard: torch.Tensor | None = None) -> Drawing:
         return Drawing(
             positives=train.positives,
@@ -216,8 +241,12 @@ class DualEncoder(Algorithm):
             device=device,
         )
 
-    def _cycles(self) -> list[tuple[int, int]]:
-        """First epoch and end of each cycle; where no near labels are found, one is all."""
-        epochs = self.epochs
-        every = min(self.refresh_every, epochs) if self.hard_negatives else epochs
-        return [(begin, min(begin + every, epochs)) for begin in range(0, epochs, every)]
+    def _draws_all(self, size: Size) -> bool:
+        """Whether a step of the encoder holds so many labels that float32 products would take most of its time."""
+        return self.n_negatives >= _MANY_DRAWN or self.n_negatives >= size.n_labels > _MANY_DRAWN
+
+
+def _texts_at_once(vectoriser: TextSettings) -> int:
+    """Texts whose layers a GPU keeps: fewer where they are longer."""
+    longest = vectoriser.max_length if isinstance(vectoriser, Pretrained) else 1
+    return max(256, _TOKENS_AT_ONCE // longest)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
 
 import numpy as np
+import torch
 
 Kind = Literal["plain", "weights", "biases"]
 
 EDGES = (1, 2, 4, 8, 16, 64)  # documents at which a group begins; the first group has labels without any
 _LEAST_SLOPE = 1e-3  # of scores that say nothing, which keep their order
+_AT_ONCE = 256  # documents scored against all labels at once
 _CANDIDATES = 100  # best labels of a document that the mix is learnt on
 
 
@@ -24,12 +26,14 @@ class Rows(NamedTuple):
 
     texts: np.ndarray  # (L, D)
     changes: np.ndarray  # (L, D)
+    biases: np.ndarray  # (L,) what documents change beside the row
     group: np.ndarray  # (L,)
 
     @classmethod
-    def of(cls, texts: np.ndarray, changes: np.ndarray, counts: np.ndarray) -> Rows:
+    def of(cls, texts: torch.Tensor, changes: torch.Tensor, biases: torch.Tensor, counts: torch.Tensor) -> Rows:
         """With the group of labels of `counts` (L,) documents."""
-        return cls(texts, changes, np.searchsorted(EDGES, counts, side="right"))
+        first, second, third = (part.float().cpu().numpy() for part in (texts, changes, biases))
+        return cls(first, second, third, np.searchsorted(EDGES, counts.cpu().numpy(), side="right"))
 
 
 @final
@@ -50,7 +54,8 @@ class FrequencyMix:
     def folded(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
         """The rows (L, D) and biases (L,) that are served."""
         weight = self.slope * rows.texts + self.weights[rows.group][:, None] * rows.changes
-        return weight.astype(np.float32), self.biases[rows.group].astype(np.float32)
+        bias = self.biases[rows.group] + self.weights[rows.group] * rows.biases
+        return weight.astype(np.float32), bias.astype(np.float32)
 
 
 class Pairs(NamedTuple):
@@ -95,25 +100,25 @@ def learn_mix(pairs: Pairs, first: FrequencyMix, kind: Kind) -> FrequencyMix:
 
 
 def candidate_pairs(
-    vectors: np.ndarray, rows: Rows, mix: FrequencyMix, relevant: np.ndarray, void: np.ndarray
+    vectors: np.ndarray,
+    rows: Rows,
+    mix: FrequencyMix,
+    relevant: np.ndarray,
+    void: np.ndarray,
+    device: torch.device,
 ) -> Pairs:
-    """Documents (n, D) with the labels that `mix` ranks first for them, without `void` pairs.
+    """Documents (n, D) with the labels that `mix` ranks first for them, without `void` pairs; scored on `device`.
 
     `relevant` and `void` are (m, 2) pairs of a document and a label.
     """
-    weight, bias = mix.folded(rows)
+    weight, bias = (torch.from_numpy(part).to(device) for part in mix.folded(rows))
     n_labels, k = len(weight), min(_CANDIDATES, len(weight))
-    ids = np.concatenate(
-        [_best(part @ weight.T + bias, k) for part in np.array_split(vectors, 1 + len(vectors) // 256)]
-    )
+    parts = torch.from_numpy(vectors).to(device).split(_AT_ONCE)
+    ids = torch.cat([(part @ weight.T + bias).topk(k, dim=1).indices for part in parts]).cpu().numpy()
     document = np.repeat(np.arange(len(ids)), k)
     keys = document * n_labels + ids.ravel()
     kept = ~np.isin(keys, void[:, 0] * n_labels + void[:, 1])
     document, label, keys = document[kept], ids.ravel()[kept], keys[kept]
     text = np.einsum("md,md->m", vectors[document], rows.texts[label])
-    change = np.einsum("md,md->m", vectors[document], rows.changes[label])
+    change = np.einsum("md,md->m", vectors[document], rows.changes[label]) + rows.biases[label]
     return Pairs(document, text, change, rows.group[label], np.isin(keys, relevant[:, 0] * n_labels + relevant[:, 1]))
-
-
-def _best(scores: np.ndarray, k: int) -> np.ndarray:
-    return np.argpartition(-scores, k - 1, axis=1)[:, :k]

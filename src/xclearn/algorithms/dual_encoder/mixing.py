@@ -19,39 +19,42 @@ _SAMPLE = 4000  # documents of train whose candidates the scores are learnt on, 
 
 
 def frequency_mix(
-    rows: Rows, encoder: Encoder, data: Prepared, weight: float, stopping: Stopping | None
+    rows: Rows, encoder: Encoder, data: Prepared, weight: float, stopping: Stopping | None, device: torch.device
 ) -> FrequencyMix:
     """The mix whose scores are probabilities: of the kind that does best on the hold-out, learnt there.
 
     Without a hold-out `weight` says how much documents count beside texts, and the probabilities are those of train.
+    All labels are scored on `device`.
     """
     first = FrequencyMix.plain(weight, 0.0)
     if stopping is None:
         some = np.random.default_rng(0).permutation(data.size.n_documents)[:_SAMPLE]
         relevant = np.column_stack(data.relevance[some].nonzero())
         vectors, void = encoder.encode(data.features[some]), np.empty((0, 2), dtype=np.int64)
-        return learn_mix(candidate_pairs(vectors, rows, first, relevant, void), first, "plain")
+        return learn_mix(candidate_pairs(vectors, rows, first, relevant, void, device), first, "plain")
     assert data.held_out is not None
     assert data.held_out_features is not None
     vectors, relevant = encoder.encode(data.held_out_features), np.column_stack(data.held_out.relevance.nonzero())
-    pairs = candidate_pairs(vectors, rows, first, relevant, data.held_out.filter_pairs)
-    score = {kind: _cross_fitted(kind, first, pairs, rows, vectors, data, stopping.metric) for kind in _KINDS}
+    pairs = candidate_pairs(vectors, rows, first, relevant, data.held_out.filter_pairs, device)
+    scored = torch.from_numpy(vectors).to(device)
+    score = {kind: _cross_fitted(kind, first, pairs, rows, scored, data, stopping.metric) for kind in _KINDS}
     return learn_mix(pairs, first, max(_KINDS, key=lambda kind: score[kind]))
 
 
 def _cross_fitted(
-    kind: Kind, first: FrequencyMix, pairs: Pairs, rows: Rows, vectors: np.ndarray, data: Prepared, metric: str
+    kind: Kind, first: FrequencyMix, pairs: Pairs, rows: Rows, vectors: torch.Tensor, data: Prepared, metric: str
 ) -> float:
     """The held-out metric where either half of the documents is ranked by what the other half taught."""
     half = pairs.document % 2
-    taught = [learn_mix(Pairs(*(part[half != own] for part in pairs)), first, kind).folded(rows) for own in (0, 1)]
+    learnt = [learn_mix(Pairs(*(part[half != own] for part in pairs)), first, kind) for own in (0, 1)]
+    taught = [[torch.from_numpy(part).to(vectors.device) for part in mix.folded(rows)] for mix in learnt]
 
     def best(asked: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-        scores = np.empty((len(asked), len(rows.texts)), dtype=np.float32)
+        scores = vectors.new_empty(len(asked), len(rows.texts))
         for own, (weight, bias) in enumerate(taught):
-            here = (asked % 2 == own).numpy()
-            scores[here] = vectors[asked.numpy()[here]] @ weight.T + bias
-        found = torch.from_numpy(scores).topk(min(k, scores.shape[1]), dim=1)
+            here = asked % 2 == own
+            scores[here.to(vectors.device)] = vectors[asked[here].to(vectors.device)] @ weight.T + bias
+        found = scores.topk(min(k, scores.shape[1]), dim=1)
         return found.indices, found.values
 
     return held_out_score(data, metric, best)()

@@ -22,6 +22,7 @@ from xclearn.parts.sequence_encoders import TransformerEncoder
 from xclearn.parts.text_network import EmbeddingBlock
 
 _AT_ONCE = 4096  # texts encoded at a time outside training
+_PART = 1024  # texts of about the same length that a transformer encodes together: little padding, few launches
 
 
 class DualNetwork(nn.Module, ABC):
@@ -94,8 +95,8 @@ class BagTowers(DualNetwork):
 class TransformerTower(DualNetwork):
     """A pretrained transformer, the same for documents and labels.
 
-    Beyond `at_once` texts it encodes in parts of about equal length, twice: with a gradient only when that is asked for
-    (gradient caching, Gao et al. 2021). What is held does not depend on the batch then.
+    Texts are encoded in parts of about equal length. Beyond `at_once` texts the layers of a part are not kept but
+    computed again for the gradient (gradient caching, Gao et al. 2021), so that memory does not grow with the batch.
     """
 
     weight_decay = 0.01
@@ -106,17 +107,19 @@ class TransformerTower(DualNetwork):
 
     def documents(self, features: FeatureBatch) -> torch.Tensor:
         assert isinstance(features, torch.Tensor)
-        if len(features) <= self.at_once:
+        at_once = min(_PART, self.at_once)
+        if len(features) <= at_once:
             return F.normalize(self.encoder(features), dim=1)
+        keep_layers = len(features) <= self.at_once or not torch.is_grad_enabled()
         order = (features >= 0).sum(dim=1).argsort(stable=True)
-        parts = [self._part(features[rows]) for rows in order.split(self.at_once)]
+        parts = [self._part(features[rows], keep_layers) for rows in order.split(at_once)]
         return F.normalize(torch.cat(parts)[order.argsort()], dim=1)
 
     def labels(self, features: FeatureBatch) -> torch.Tensor:
         return self.documents(features)
 
-    def _part(self, features: torch.Tensor) -> torch.Tensor:
-        if not torch.is_grad_enabled():
+    def _part(self, features: torch.Tensor, keep_layers: bool) -> torch.Tensor:
+        if keep_layers:
             vectors: torch.Tensor = self.encoder(features)
             return vectors
         again: torch.Tensor = checkpoint(self.encoder, features, use_reentrant=False)

@@ -6,8 +6,9 @@ Knows nothing about what the encoder reads, nor how its labels are served.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Self, final
 
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 
 from xclearn.algorithms.dual_encoder.network import DualNetwork
-from xclearn.algorithms.dual_encoder.tasks import DualTask, HeldRowTask
+from xclearn.algorithms.dual_encoder.tasks import DualTask, RowTask
 from xclearn.errors import DataError
 from xclearn.parts.averaging import WeightAverage
 from xclearn.parts.lazy_adam import LazyAdam
@@ -79,48 +80,48 @@ class DualStages:
     device: str
 
     def encoder(
-        self, name: str, task: DualTask, items: torch.Tensor, lr: float, epochs: tuple[int, int, int], data: Prepared
+        self, task_of: Callable[[int], DualTask], items: torch.Tensor, lr: float, epochs: int, data: Prepared
     ) -> Iterator[Stage]:
-        """Trains the encoder from one epoch to another of all; averaged weights are in place after it."""
-        begin, end, total = epochs
-        last = round((1 - self.average) * total * self._steps(items)) - begin * self._steps(items)
-        weights = list(task.network.parameters()) if last < (end - begin) * self._steps(items) else []
-        average = WeightAverage(weights, max(0, last), _AVERAGE_EVERY)
-        cycle = cosine_cycle(self.warm_up)
+        """Trains the encoder on the task of each epoch; averaged weights are in place after it."""
+        task = task_of(0)
+        steps = epochs * self._steps(items)
+        first = round((1 - self.average) * steps)
+        average = WeightAverage(list(task.network.parameters()) if first < steps else [], first, _AVERAGE_EVERY)
 
         def loss(batch: Batch) -> torch.Tensor:
             average.see(batch.step)
-            return task.loss(items[batch.rows], batch.generator)
+            return task_of(batch.step // self._steps(items)).loss(items[batch.rows], batch.generator)
 
         def score() -> float:
             with average.exchanged():
                 return task_score(task, data, self.stopping)
 
         yield Stage(
-            name=name,
+            name="encoder",
             module=nn.ModuleDict({"network": task.network, "average": average}),
             loss=loss,
             n_items=len(items),
             batch_size=self.batch_size,
-            epochs=end - begin,
+            epochs=epochs,
             optimisers=_optimisers(task.network, lr),
-            schedule=lambda done: cycle((begin + done * (end - begin)) / total),
+            schedule=cosine_cycle(self.warm_up),
             score=score if self.stopping else None,
             patience=self.stopping.patience if self.stopping else None,
         )
         average.exchange()
         task.network.eval()
 
-    def rows(self, name: str, task: HeldRowTask, items: torch.Tensor, lr: float, epochs: int) -> Stage:
-        """The stage that trains rows of labels."""
+    def rows(self, task: RowTask, items: torch.Tensor, epochs: int, lr: float | None) -> Stage:
+        """Trains rows of labels; at `lr` where they do not update themselves."""
+        optimisers = [] if lr is None else [torch.optim.SGD(task.module.parameters(), lr=lr * self.batch_size)]
         return Stage(
-            name=name,
-            module=task.rows,
-            loss=lambda batch: task.loss(items[batch.rows], batch.generator),
+            name="rows",
+            module=task.module,
+            loss=lambda batch: task.loss(items[batch.rows], batch.step, batch.generator),
             n_items=len(items),
             batch_size=self.batch_size,
             epochs=epochs,
-            optimisers=[torch.optim.SGD([task.rows.changes], lr=lr * self.batch_size)],
+            optimisers=optimisers,
             schedule=cosine_cycle(self.warm_up),
         )
 
@@ -171,19 +172,36 @@ def _followed_by(first: FeatureRows, second: FeatureRows) -> FeatureRows:
     return DenseRows(torch.cat([first.values, second.values]))
 
 
-def hard_labels(network: DualNetwork, train: DualMaterial, size: int, run: Run, name: str) -> torch.Tensor:
-    """The labels (N, `size`) int32 whose texts are nearest to each document, by exact search.
+@final
+class NearLabels:
+    """The labels whose texts are nearest to each document, by exact search every few epochs."""
 
-    −1 stands where the text is the document's own: of items that are labels too, it is not to be told from itself.
-    """
+    def __init__(self, network: DualNetwork, train: DualMaterial, size: int, every: int, run: Run) -> None:
+        self._network, self._train, self._size, self._every, self._run = network, train, size, every, run
+        self._found: tuple[int, torch.Tensor | None] = (0, None)
 
-    def find() -> np.ndarray:
-        search = ExactSearch(network.all_labels(train.labels, run.device))
-        ids, _ = search.search(network.all_documents(train.documents, run.device), size)
-        own = _same_texts(train.documents, train.labels)  # (N,)
-        return np.where(ids.cpu().numpy() == own[:, None], -1, ids.cpu().numpy()).astype(np.int32)
+    def at(self, epoch: int) -> torch.Tensor | None:
+        """The lists (N, size) int32 of an epoch, −1 where a label's text is the document's own; none at first.
 
-    return torch.from_numpy(run.keep(name, find)).to(run.device)
+        An item that is a label too is not to be told from itself.
+        """
+        begin = epoch // self._every * self._every
+        if begin != self._found[0]:
+            training = self._network.training
+            lists = self._run.keep(f"near-{begin}", self._find)
+            self._network.train(training)
+            self._found = begin, torch.from_numpy(lists).to(self._run.device)
+        return self._found[1]
+
+    def _find(self) -> np.ndarray:
+        device = self._run.device
+        search = ExactSearch(self._network.all_labels(self._train.labels, device))
+        ids, _ = search.search(self._network.all_documents(self._train.documents, device), self._size)
+        return np.where(ids.cpu().numpy() == self._own[:, None], -1, ids.cpu().numpy()).astype(np.int32)
+
+    @cached_property
+    def _own(self) -> np.ndarray:
+        return _same_texts(self._train.documents, self._train.labels)  # (N,)
 
 
 def _same_texts(documents: FeatureRows, labels: FeatureRows) -> np.ndarray:

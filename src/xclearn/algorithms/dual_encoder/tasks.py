@@ -6,8 +6,9 @@ hard ones where lists of these are given. Knows nothing about stages, nor where 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Self, final
+from typing import NamedTuple, Protocol, Self, final
 
 import torch
 from torch import nn
@@ -15,7 +16,14 @@ from torch.nn import functional as F
 
 from xclearn.algorithms.dual_encoder.decoupled_softmax import Relevant, decoupled_softmax
 from xclearn.algorithms.dual_encoder.network import DualNetwork
+from xclearn.parts.classifiers import RowClassifier, row_width
+from xclearn.parts.label_rows import LabelRows
+from xclearn.parts.losses import worth_measuring
+from xclearn.parts.row_update import RowSgd
 from xclearn.parts.rows import FeatureRows, SparseRows
+
+_BISECTIONS = 40  # of the interval in which the first bias of rows is looked for
+_SAMPLE = 1024  # documents on which it is looked for
 
 
 @final
@@ -87,6 +95,26 @@ class DualTask:
         return decoupled_softmax(vectors, others, relevant, self.scale, compute=self.compute)
 
 
+class Changes(NamedTuple):
+    """What documents change about the rows of labels, beside their texts."""
+
+    rows: torch.Tensor  # (L, D)
+    biases: torch.Tensor  # (L,) of logits
+
+
+class RowTask(Protocol):
+    """Rows of labels, trained on documents whose vectors are given."""
+
+    @property
+    def module(self) -> nn.Module: ...
+
+    def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:
+        """Mean loss of the documents `rows` (n,), each with a relevant label."""
+
+    def changes(self) -> Changes:
+        """What training has changed about every row."""
+
+
 @final
 class HeldRows(nn.Module):
     """A row of each label: its text's vector, and what its documents change about it.
@@ -108,15 +136,15 @@ class HeldRows(nn.Module):
         return self.texts[labels] + self.held[labels] * F.embedding(labels, self.changes, sparse=True)
 
     @torch.no_grad()
-    def all_changes(self) -> torch.Tensor:
-        """What documents change about every row (L, D)."""
-        return self.held * self.changes
+    def trained(self) -> Changes:
+        """What documents change about every row."""
+        return Changes(self.held * self.changes, torch.zeros_like(self.held[:, 0]))
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class HeldRowTask:
-    """Rows of labels, trained on documents whose vectors are given."""
+    """Rows of labels by the decoupled softmax over a few labels in each step."""
 
     rows: HeldRows
     vectors: torch.Tensor  # (N, D)
@@ -128,7 +156,82 @@ class HeldRowTask:
     def module(self) -> nn.Module:
         return self.rows
 
-    def loss(self, rows: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Mean loss of the documents `rows` (n,), each with a relevant label."""
+    def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
         labels, relevant = self.drawing.labels(rows, generator)
         return decoupled_softmax(self.vectors[rows], self.rows(labels), relevant, self.scale, compute=self.compute)
+
+    def changes(self) -> Changes:
+        return self.rows.trained()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ExactRowTask:
+    """Rows of labels by binary cross-entropy against all labels (as Renée's), which a GPU makes affordable.
+
+    Vectors and rows are both multiplied by the root of `scale`, so that a bias learns as fast as a direction.
+    """
+
+    classifier: RowClassifier
+    texts: torch.Tensor  # (L, D) where rows start
+    counts: torch.Tensor  # (L,) documents of each label
+    hold: float  # documents with which a row is as much its documents' as its text's
+    vectors: torch.Tensor  # (N, D)
+    positives: SparseRows  # (N, L)
+    scale: float
+
+    @classmethod
+    def starting_at(
+        cls,
+        texts: torch.Tensor,
+        counts: torch.Tensor,
+        hold: float,
+        vectors: torch.Tensor,
+        positives: SparseRows,
+        scale: float,
+        lr: float,
+    ) -> Self:
+        """Rows that are the texts' vectors, with one bias for all that makes as many labels likely as are relevant."""
+        n_labels, dim = texts.shape
+        compute = torch.bfloat16 if texts.is_cuda else torch.float32
+        update = RowSgd(n_labels, row_width(dim), lr)
+        prior = _first_bias(vectors[:_SAMPLE], texts, scale, len(positives.columns) / max(1, len(vectors)))
+        classifier = RowClassifier(LabelRows(0, n_labels), dim, prior, update, compute)
+        classifier.table[:n_labels, :dim] = texts.cpu() * math.sqrt(scale)
+        if classifier.shadow is not None:
+            classifier.shadow.copy_(classifier.table)
+        return cls(
+            classifier=classifier.to(texts.device),
+            texts=texts,
+            counts=counts,
+            hold=hold,
+            vectors=vectors * math.sqrt(scale),
+            positives=positives,
+            scale=scale,
+        )
+
+    @property
+    def module(self) -> nn.Module:
+        return self.classifier
+
+    def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
+        vectors = self.vectors[rows].requires_grad_()  # the loop asks for a gradient; rows update themselves
+        measure = worth_measuring(step, len(rows) * len(self.texts))
+        return self.classifier.exact_loss(vectors, self.positives.take(rows), measure=measure)
+
+    def changes(self) -> Changes:
+        held = (self.counts / (self.counts + self.hold)).float()  # (L,)
+        rows = self.classifier.weight[:, : self.texts.shape[1]] / math.sqrt(self.scale) - self.texts
+        biases = self.classifier.weight[:, self.texts.shape[1]]
+        return Changes(held[:, None] * rows, held * biases)
+
+
+def _first_bias(vectors: torch.Tensor, texts: torch.Tensor, scale: float, relevant: float) -> float:
+    """The bias at which the probabilities of all labels sum to `relevant` in the mean of some documents."""
+    scores = scale * (vectors @ texts.T)  # (n, L)
+    low, high = -60.0 - scale, 60.0 + scale
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        too_many = float((scores + middle).sigmoid().sum(dim=1).mean()) > relevant
+        low, high = (low, middle) if too_many else (middle, high)
+    return (low + high) / 2
