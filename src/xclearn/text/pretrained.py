@@ -34,6 +34,12 @@ def encoder_folder(name: str) -> str:
     return name if found is None or found.origin is None else str(Path(found.origin).parent / "model")
 
 
+def has_weights(name: str) -> bool:
+    """Whether the folder that a name stands for has what a transformer is read from."""
+    folder = Path(encoder_folder(name))
+    return all((folder / file).is_file() for file in ("tokenizer.json", "config.json", "model.safetensors"))
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pretrained(TextSettings):

@@ -14,7 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 
@@ -59,6 +59,13 @@ class Calibrating:
     """The setting that every algorithm has."""
 
     calibrate: bool = False  # scores are probabilities, learnt on a twentieth of train held out, or on the dev split
+
+
+class View(NamedTuple):
+    """A ranking beside the one that an algorithm serves."""
+
+    servable: Servable
+    text_rows: TextRows | None  # how it makes a row of a new label's text
 
 
 class Algorithm(Calibrating, ABC):
@@ -127,6 +134,10 @@ class Algorithm(Calibrating, ABC):
     def _text_rows(self) -> Sequence[TextRows | None]:
         """How each member of what is served makes a row of a new label's text; none: no member can."""
         return []
+
+    def _views(self, data: Prepared) -> Mapping[str, View]:  # noqa: ARG002
+        """Other rankings that the same training gives, by name: a blend takes each as evidence of its own."""
+        return {}
 
     @final
     def fit(

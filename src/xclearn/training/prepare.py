@@ -17,7 +17,7 @@ from xclearn.data.dataset import Dataset, Documents, Split, kind_of
 from xclearn.data.splits import hold_out
 from xclearn.errors import ConfigError, DataError
 from xclearn.text import PretrainedVectoriser, SequenceVectoriser, TextSettings, Vectoriser, vectoriser_for
-from xclearn.text.documents import Features
+from xclearn.text.documents import TEXTS, Features
 from xclearn.text.pretrained import MINILM, encoder_folder
 from xclearn.text.word_vectors import WordVectors, read_word_vectors
 from xclearn.training.stage import Stopping
@@ -36,6 +36,7 @@ class Size:
     n_label_entries: int = 0  # stored entries of the labels' own features
     n_processes: int = 1  # that share the label rows
     n_dev: int = 0  # documents of the dev split, if there is one
+    of_texts: bool = False  # whether documents are texts
 
     @property
     def labels_per_document(self) -> float:
@@ -88,9 +89,16 @@ class Prepared:
         entries = self.features.size  # stored entries of a sparse matrix, all of a dense one
         of_labels = 0 if self.label_features is None else self.label_features.size
         n_documents, n_labels = self.relevance.shape
-        n_features, n_relevant = self.vectoriser.n_features, self.relevance.nnz
-        n_dev = 0 if self.source is None or self.source.dev is None else len(self.source.dev)
-        return Size(n_documents, n_labels, n_features, int(entries), n_relevant, int(of_labels), n_dev=n_dev)
+        return Size(
+            n_documents,
+            n_labels,
+            self.vectoriser.n_features,
+            int(entries),
+            self.relevance.nnz,
+            int(of_labels),
+            n_dev=0 if self.source is None or self.source.dev is None else len(self.source.dev),
+            of_texts=self.vectoriser.reads == TEXTS,
+        )
 
     def word_vectors(self, path: str, dim: int) -> WordVectors:
         """Those of its tokens from a file, or from the transformer in a folder, `dim` numbers each."""

@@ -15,6 +15,7 @@ Cost: all its members, one after another; minutes on two cores.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, final
@@ -38,6 +39,7 @@ from xclearn.parts.held_out import HeldOut, judged, together
 from xclearn.parts.probabilities import Judged, best_tail
 from xclearn.parts.stacking import KINDS, Kind, Learnt, dispensed, is_ahead, learn, only, single, unlearnt
 from xclearn.text import WordPiece, Words
+from xclearn.text.pretrained import MINILM
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.calibrating import propensity_weights, with_probabilities
 from xclearn.training.member import Member
@@ -62,6 +64,7 @@ class Blend(Algorithm):
     epochs: Auto[Count] = AUTO  # of every stage of the members; auto: their own, fewer where time_budget is short
     folds: Auto[Count] = AUTO  # parts that are held out in turn; auto: 1, of small sets more
     hold_out: Auto[Count] = AUTO  # documents held out in all, to learn the stacker on; auto: by the size of train
+    encoder: str | None = MINILM  # pretrained encoder for members on a GPU: minilm, a folder; none: leave it out
     memory: bool = True  # ask the nearest training documents; the model then carries train's words
     depth: Annotated[Count, Span(20, 120, log=True)] = 60  # labels that each source names
     stacker: Auto[Literal["linear", "trees", "both"]] = AUTO  # auto: the best one by cross-fit
@@ -74,7 +77,7 @@ class Blend(Algorithm):
         wanted = None if refit else 1  # the last fold's members are served
         folds, held = usual_cut(size, wanted if self.folds is AUTO else self.folds)
         return {
-            "members": usual_members(size, device, self.time_budget, folds + refit),
+            "members": usual_members(size, device, self.time_budget, folds + refit, self.encoder),
             "folds": folds,
             "hold_out": held,
             "refit": refit,
@@ -116,10 +119,10 @@ class Blend(Algorithm):
             self.served_ = Served(sources, *unlearnt(len(sources.value_names)))
             return
         learnt, kept, singles = self._learn(judgement, sources, run)
-        members = {name: members[name] for name in kept}
-        sources = replace(sources, members={name: sources.members[name] for name in kept})
         if self.refit:
-            sources = yield from self._sources(members, whole, None, run, "all")
+            needed = {name: each for name, each in members.items() if any(_is_of(view, name) for view in kept)}
+            sources = yield from self._sources(needed, whole, None, run, "all")
+        sources = replace(sources, members={name: sources.members[name] for name in kept})
         weights = propensity_weights(sources.counts, data)
         tail = self.tail if self.tail is not AUTO else best_tail(learnt.judged, singles, weights)
         self.served_ = with_probabilities(sources, learnt, weights, tail, run)
@@ -137,7 +140,7 @@ class Blend(Algorithm):
         """
         found: dict[str, Algorithm] = {}
         for wanted in self.members:
-            name, *assignments = wanted.split()
+            name, *assignments = shlex.split(wanted)
             cls = algorithms.find(name)
             settings = config.merge({}, assignments)
             if self.epochs is not AUTO:
@@ -181,6 +184,8 @@ class Blend(Algorithm):
             yield from member.stages()
             members[name] = member.servable()
             self.text_rows_[name] = member.algorithm._text_rows() or [None] * len(servables_of(members[name]))
+            for view, (servable, rows) in member.algorithm._views(own).items():
+                members[f"{name}: {view}"], self.text_rows_[f"{name}: {view}"] = servable, [rows]
             del member
         return self._with_parts(members, prepared.get(repr(self.vectoriser)), data, run)
 
@@ -220,6 +225,11 @@ class Blend(Algorithm):
         chosen = single(only(held, list(sources.members), best), 0)
         run.note(stacker=f"none: {best} alone")
         return chosen, [best], singles
+
+
+def _is_of(view: str, member: str) -> bool:
+    """Whether a list of labels is the member's, or another view of it."""
+    return view == member or view.startswith(f"{member}: ")
 
 
 def _epochs_of(cls: type[Algorithm]) -> list[str]:

@@ -5,15 +5,20 @@ Everything is arithmetic on counts and on the members' own plans, so that a run 
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from xclearn import algorithms, config
 from xclearn.data.splits import FEWEST
 from xclearn.extras import is_installed
+from xclearn.text import Pretrained
+from xclearn.text.pretrained import has_weights
 from xclearn.training.prepare import Size
 from xclearn.training.unread import with_own_epochs
 
-_SPEED = {"cpu": 45e9, "cuda": 5e12}  # operations a second: two cores as measured, a GPU by what was measured elsewhere
+# Operations a second: two cores as measured; one H200 by whole trainings of decaf, and of a transformer on short texts.
+_SPEED = {"cpu": 45e9, "cuda": 25e12, "transformer": 80e12}
 _MOST_HELD = 5_000  # documents that a stacker learns on at most
 _ENOUGH = 3_000  # documents that it should have
 _SMALL, _TENTH, _FIFTH = 10_000, 0.1, 0.2  # documents below which a fold holds out a fifth of train, else a tenth
@@ -23,50 +28,80 @@ _FEWEST_EPOCHS = 4  # of a member's longest stage: with fewer the member is left
 
 # Members in the order in which time is spent on them, with the data that they need: label text, or none.
 _LINEAR = ("label_tree", "sparse_one_vs_all")  # they need no torch
-_WITH_TEXT = ("label_tree", "dual_encoder", "decaf", "sparse_one_vs_all")
-_WITHOUT_TEXT = ("label_tree", "sparse_one_vs_all", "lightdxml")
-_NOT_YET_MEASURED = {"cuda": ("dual_encoder",), "cpu": ()}  # left out by default until it has been measured there
+_PRETRAINED = "pretrained"  # stands for a dual encoder whose texts are read by a pretrained transformer
+_WITH_TEXT = {
+    "cpu": ("label_tree", "dual_encoder", "decaf", "sparse_one_vs_all"),
+    "cuda": ("label_tree", _PRETRAINED, "dual_encoder", "decaf", "elias", "lightdxml", "sparse_one_vs_all"),
+}
+_WITHOUT_TEXT = {
+    "cpu": ("label_tree", "sparse_one_vs_all", "lightdxml"),
+    "cuda": ("label_tree", "sparse_one_vs_all", "lightdxml", "elias"),
+}
+_WORDS_TO_TOKENS = 1.6  # of a transformer, for each word that is counted once in a text
+_SHORTEST, _LONGEST = 32, 256  # tokens that a transformer reads of a text
 
 
-def usual_members(size: Size, device: str, minutes: float, rounds: int) -> tuple[str, ...]:
+def usual_members(size: Size, device: str, minutes: float, rounds: int, encoder: str | None = None) -> tuple[str, ...]:
     """The members that fit into the time, each trained `rounds` times; those with epochs may get fewer."""
     if size.n_documents < FEWEST:
         return (_ALONE,)
     left = 60 * minutes / rounds  # seconds
     chosen: list[str] = []
-    for name in _WITH_TEXT if size.n_label_entries else _WITHOUT_TEXT:
-        if name in _NOT_YET_MEASURED[device] or (name not in _LINEAR and not is_installed("torch")):
+    for name in (_WITH_TEXT if size.n_label_entries else _WITHOUT_TEXT)[device]:
+        member = _pretrained(size, encoder) if name == _PRETRAINED else name
+        if member is None or (name not in _LINEAR and not is_installed("torch")):
             continue
-        wanted, seconds = _within(name, size, device, left)
+        wanted, seconds = _within(member, size, device, left)
         if wanted is not None or not chosen:  # the first is always there
-            chosen.append(wanted or name)
+            chosen.append(wanted or member)
             left -= seconds
     return tuple(chosen)
 
 
-def _within(name: str, size: Size, device: str, left: float) -> tuple[str | None, float]:
-    """A member that takes at most the seconds that are left, and what it takes; None where there is none."""
-    resolved = _resolved(name, {}, size, device)
+def _pretrained(size: Size, encoder: str | None) -> str | None:
+    """A dual encoder that reads texts by this encoder; none where there are no texts, or no weights to be found."""
+    if encoder is None or not size.of_texts or not is_installed("transformers") or not has_weights(encoder):
+        return None
+    words = size.n_feature_entries / size.n_documents
+    tokens = _SHORTEST
+    while tokens < _LONGEST and tokens < _WORDS_TO_TOKENS * words:
+        tokens *= 2
+    folder = shlex.quote(f"vectoriser.folder={encoder}")
+    return f"dual_encoder vectoriser.kind=pretrained {folder} vectoriser.max_length={tokens}"
+
+
+def _within(member: str, size: Size, device: str, left: float) -> tuple[str | None, float]:
+    """The member with as many epochs as fit into the seconds that are left, and its seconds; None where too few fit."""
+    name, *assignments = shlex.split(member)
+    resolved = _resolved(name, assignments, size, device)
     seconds = _seconds(resolved, size, device)
     if seconds <= left:
-        return name, seconds
+        return member, seconds
     epochs = {key: getattr(resolved, key) for key in config_epochs(type(resolved)) if getattr(resolved, key)}
     fewer = {key: max(1, int(value * left / seconds)) for key, value in epochs.items()}
     if not fewer or max(fewer.values()) < _FEWEST_EPOCHS or name in _LINEAR:
         return None, 0.0
-    seconds = _seconds(_resolved(name, fewer, size, device), size, device)
-    return " ".join([name, *(f"{key}={value}" for key, value in fewer.items())]), seconds
+    shorter = [f"{key}={value}" for key, value in fewer.items()]
+    seconds = _seconds(_resolved(name, [*assignments, *shorter], size, device), size, device)
+    return " ".join([member, *shorter]), seconds
 
 
-def _resolved(name: str, settings: dict[str, Any], size: Size, device: str) -> Any:
-    return with_own_epochs(config.build(algorithms.find(name), settings, name), size, device)._resolve(size, device)
+def _resolved(name: str, assignments: Sequence[str], size: Size, device: str) -> Any:
+    algorithm = config.build(algorithms.find(name), config.merge({}, assignments), name)
+    return with_own_epochs(algorithm, size, device)._resolve(size, device)
 
 
 def _seconds(algorithm: Any, size: Size, device: str) -> float:
     """By the plan; linear members are trained on the CPU, wherever the others are."""
     plan = algorithm._plan(size, device)
     operations = sum(stage.flops_per_epoch * stage.epochs for stage in plan.stages)
-    return float(operations / _SPEED["cpu" if algorithm.name in _LINEAR else device])
+    return float(operations / _SPEED[_computes_on(algorithm, device)])
+
+
+def _computes_on(algorithm: Any, device: str) -> str:
+    if algorithm.name in _LINEAR or device == "cpu":
+        return "cpu"
+    return "transformer" if isinstance(algorithm.vectoriser, Pretrained) else device
 
 
 def config_epochs(cls: type) -> list[str]:

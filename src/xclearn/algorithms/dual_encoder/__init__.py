@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, final
 
+import numpy as np
 import torch
 
 from xclearn.algorithms.dual_encoder.frequency_mix import Rows
@@ -59,7 +60,7 @@ from xclearn.parts.encoder_settings import (
 from xclearn.parts.rows import SparseRows
 from xclearn.parts.sequence_encoders import TransformerEncoder
 from xclearn.text import Pretrained, Subwords, TextSettings, WordPiece, Words
-from xclearn.training.algorithm import Algorithm
+from xclearn.training.algorithm import Algorithm, View
 from xclearn.training.plan import Plan
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
@@ -187,11 +188,22 @@ class DualEncoder(Algorithm):
         self.rows_ = Rows.of(texts / self.temperature, changes.rows / self.temperature, changes.biases, train.counts)
 
     def _servable(self, data: Prepared) -> Servable:
-        encoder, self.label_encoder_ = self.network_.served()
+        self.encoder_, self.label_encoder_ = self.network_.served()
         device = next(self.network_.parameters()).device
-        self.mix_ = frequency_mix(self.rows_, encoder, data, self.row_weight, self.stopping, device)
-        classifier = Classifier("document", *self.mix_.folded(self.rows_))
-        return Servable(data.vectoriser, {"document": encoder}, AllLabels(), [classifier], Sigmoid())
+        self.mix_ = frequency_mix(self.rows_, self.encoder_, data, self.row_weight, self.stopping, device)
+        return self._with_rows(data, *self.mix_.folded(self.rows_))
+
+    def _with_rows(self, data: Prepared, weight: np.ndarray, bias: np.ndarray) -> Servable:
+        scorer = Classifier("document", weight, bias)
+        return Servable(data.vectoriser, {"document": self.encoder_}, AllLabels(), [scorer], Sigmoid())
+
+    def _views(self, data: Prepared) -> dict[str, View]:
+        """Label texts alone, which are ahead of the rows where labels have few documents."""
+        if not self.row_epochs:
+            return {}
+        weight = np.float32(self.mix_.slope) * self.rows_.texts
+        bias = np.full(len(weight), self.mix_.biases[0], dtype=np.float32)
+        return {"texts": View(self._with_rows(data, weight, bias), self._text_rows()[0])}
 
     def _text_rows(self) -> list[TextRows]:
         bias = float(self.mix_.biases[0])
