@@ -189,3 +189,23 @@ def test_examples_are_few_and_short() -> None:
     ]
     assert (finding.count, len(finding.examples)) == (9, 3)
     assert max(map(len, finding.examples)) == 80
+
+
+def test_near_copies_between_splits_are_found_beside_equal_texts() -> None:
+    words = [f"one{row} two{row} three{row} four{row}" for row in range(20)]
+    train = Split(words, relevance(*[[1, 0]] * 20))
+    test = Split([words[0], f"{words[1]} more", "five six seven", f"less {words[2]}"], relevance(*[[0, 1]] * 4))
+    dataset = Dataset("copies", train, LabelSet(["a", "b"]), test=test, dev=test.take(np.array([2])))
+    copies = found(dataset)["documents of test that nearly repeat one of train"]
+    assert (copies.severity, copies.count) == ("warning", 2)
+    assert copies.examples == (f"{words[1]} more ~ {words[1]}", f"less {words[2]} ~ {words[2]}")
+    assert found(dataset)["documents of test that also stand in train"].count == 1
+    assert "documents of dev that nearly repeat one of train" not in found(dataset)
+    features = sp.csr_matrix(np.eye(3, dtype=np.float32))
+    numbers = Dataset(
+        "numbers",
+        Split(features, relevance([1], [1], [1])),
+        LabelSet(["a"]),
+        test=Split(2 * features[:1], relevance([1])),
+    )
+    assert found(numbers)["documents of test that nearly repeat one of train"].examples == ("row 0 ~ row 0",)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xclearn.data import Dataset, LabelSet, Split, hold_out, load_dataset
-from xclearn.data.splits import ALIKE, fingerprints, hold_outs, pairs_matrix, void_pairs
+from xclearn.data.near_copies import ALIKE, comparable_rows
+from xclearn.data.splits import fingerprints, hold_outs, pairs_matrix, parted, void_pairs, with_test
 from xclearn.errors import ConfigError
 from xclearn.inference.sparse import unit_rows
 
@@ -240,3 +241,43 @@ def test_too_few_documents_have_no_folds() -> None:
     more = texts_set([f"text {row}" for row in range(25)])
     assert hold_outs(more, None, folds=13, most=20) == []
     assert hold_outs(more, None, folds=3, most=2) == []
+
+
+def families(n: int, size: int) -> Dataset:
+    """`size` texts of each of `n` kinds: nine words of its own, and one that makes each text another."""
+    texts = [
+        " ".join([*(f"w{kind}x{word}" for word in range(9)), f"v{copy}"]) for kind in range(n) for copy in range(size)
+    ]
+    return Dataset("families", split_of(texts, [{row % 3} for row in range(len(texts))], 3), LabelSet(list("abc")))
+
+
+def kinds(split: Split) -> set[str]:
+    return {text.split("x")[0] for text in split.documents}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_test_split_has_no_near_copies_in_train(seed: int) -> None:
+    """Every text is another, so that equal texts alone would put most kinds on both sides."""
+    data = families(100, 3)
+    assert kinds(hold_out(data, fraction=0.2, seed=seed)[0]) & kinds(hold_out(data, fraction=0.2, seed=seed)[1])
+    cut = with_test(data, 0.2, seed)
+    assert not kinds(cut.train) & kinds(cut.split("test"))
+    assert 57 <= len(cut.split("test")) <= 62
+    assert sorted([*cut.train.documents, *cut.split("test").documents]) == sorted(data.train.documents)
+
+
+def test_at_most_as_many_are_parted_and_features_too() -> None:
+    data = families(100, 3)
+    train, held = parted(data, 0.5, most=30)
+    assert 28 <= len(held) <= 32
+    rows = comparable_rows(data.train.documents)
+    assert rows is not None
+    numbered = replace(
+        data, train=replace(data.train, documents=sp.csr_matrix(7 * rows), names=list(data.train.documents))
+    )
+    train, held = parted(numbered, 0.2)
+    assert not {name.split("x")[0] for name in names_of(train)} & {name.split("x")[0] for name in names_of(held)}
+    dense = replace(data, train=replace(data.train, documents=np.arange(300, dtype=np.float32).reshape(300, 1) // 2))
+    train, held = parted(dense, 0.2)  # by equal rows
+    assert not set(train.documents[:, 0]) & set(held.documents[:, 0])
+    assert len(parted(families(1, 19), 0.5)[1]) == 0

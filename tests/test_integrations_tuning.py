@@ -16,13 +16,14 @@ from xclearn import algorithms, config
 from xclearn.algorithms import algorithm_names
 from xclearn.cli.main import app
 from xclearn.config import Span
-from xclearn.data import Dataset
+from xclearn.data import Dataset, LabelSet
+from xclearn.data.near_copies import comparable_rows, near_pairs
 from xclearn.data.write import write_dataset
 from xclearn.errors import ConfigError, XclearnError
 
 pytest.importorskip("optuna", reason="xc tune needs optuna")
 
-from xclearn.integrations.tuning import Trial, TuningTask, best_of, held_out, settings_of, spaces_of, tune
+from xclearn.integrations.tuning import Trial, TuningTask, best_of, held_out, spaces_of, tune
 
 LINEAR = TuningTask("sparse_one_vs_all", {"epochs": 3}, "P@1", 0, "cpu")
 DEEP = TuningTask("one_vs_all", {"epochs": 5, "embedding_dim": 16}, "nDCG@5", 0, "cpu")
@@ -51,11 +52,24 @@ def test_every_algorithm_declares_where_its_settings_are_looked_for(name: str) -
             assert default in space.choices or space.low <= default <= space.high
 
 
-def test_a_setting_that_is_given_is_not_looked_for() -> None:
-    assert set(spaces_of(replace(LINEAR, fixed={"cost": 1.0}))) == {"threshold", "label_text_weight"}
+def test_a_setting_that_is_given_is_not_looked_for(data: Dataset) -> None:
+    assert set(spaces_of(replace(LINEAR, fixed={"cost": 1.0}), data)) == {"threshold", "label_text_weight"}
     everything = {"cost": 1.0, "threshold": 0.1, "label_text_weight": 0.1}
     with pytest.raises(ConfigError, match="there is nothing to look for"):
-        spaces_of(replace(LINEAR, fixed=everything))
+        spaces_of(replace(LINEAR, fixed=everything), data)
+
+
+@pytest.mark.parametrize("name", ["label_tree", "sparse_one_vs_all"])
+def test_the_weight_of_label_texts_is_looked_for_only_where_there_are_texts(
+    name: str, data: Dataset, tmp_path: Path
+) -> None:
+    task = TuningTask(name, {"epochs": 1}, "P@1", 0, "cpu")
+    without = replace(data, labels=LabelSet(data.labels.names))
+    of_features = replace(without, labels=LabelSet(data.labels.names, np.ones((len(data.labels), 2))))
+    assert "label_text_weight" in spaces_of(task, data)
+    assert spaces_of(task, without) == spaces_of(task, of_features)
+    assert set(spaces_of(task, data)) - set(spaces_of(task, without)) == {"label_text_weight"}
+    assert {one.state for one in tune(task, without, tmp_path / "study", 3)} == {"complete"}
 
 
 def test_trials_are_measured_on_what_is_held_out_of_train(data: Dataset) -> None:
@@ -64,6 +78,9 @@ def test_trials_are_measured_on_what_is_held_out_of_train(data: Dataset) -> None
     assert cut.dev is not None
     assert len(cut.dev) + len(cut.train) == len(data.train)
     assert not set(cut.dev.documents) & set(cut.train.documents)
+    rows = comparable_rows([*cut.dev.documents, *cut.train.documents])
+    assert rows is not None
+    assert not any(len(pairs.rows) for pairs in near_pairs(rows[: len(cut.dev)], rows[len(cut.dev) :]))
     given = replace(data, dev=data.test)
     assert held_out(given).dev is data.test
     assert len(held_out(given).train) == len(data.train)
@@ -124,16 +141,35 @@ def test_trials_that_fall_behind_are_ended(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_cannot_be_made_is_told_and_the_search_goes_on(
-    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from xclearn.algorithms.sparse_one_vs_all import SparseOneVsAll
 
     wrong = {"cost": Span(choices=(-1.0, 1.0))}
     monkeypatch.setattr(config, "search_spaces", lambda kind: wrong if kind is SparseOneVsAll else {})
-    states = [one.state for one in tune(LINEAR, data, tmp_path / "study", 6)]
+    events: list[dict[str, Any]] = []
+
+    @contextlib.contextmanager
+    def watch(name: str, _: Any) -> Iterator[Any]:
+        yield lambda event: events.append({"trial": name, **event})
+
+    states = [one.state for one in tune(LINEAR, data, tmp_path / "study", 6, watch)]
     assert set(states) == {"complete", "failed"}
+    told = [event["reason"] for event in events if event["event"] == "failed"]
+    assert len(told) == states.count("failed")
+    assert all("cost: out of range; got -1.0" in reason for reason in told)
+    assert "Traceback" not in capfd.readouterr().err
     with pytest.raises(ConfigError, match="no trial came to an end"):
         best_of([])
+
+
+def test_a_search_in_which_every_trial_failed_is_an_error(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The defaults were measured, but nothing was looked for."""
+    monkeypatch.setattr(config, "search_spaces", lambda _: {"cost": Span(choices=(-1.0, -2.0))})
+    with pytest.raises(ConfigError, match=r"every trial failed; got 2\. The last one: .*cost: out of range; got -\d"):
+        tune(LINEAR, data, tmp_path / "study", 2)
 
 
 def test_a_metric_that_is_none(data: Dataset, tmp_path: Path) -> None:
@@ -150,10 +186,9 @@ def test_what_the_command_writes_is_what_train_reads(data: Dataset, tmp_path: Pa
     assert result.exit_code == 0, result.output
     assert "← best" in result.stdout
     table = tomllib.loads(out.read_text())
-    assert table["settings"]["stopping"] == {"metric": "P@1", "patience": 1000}
     task = TuningTask("one_vs_all", {"epochs": 2}, "P@1", 0, "cpu")
     best = best_of(tune(task, data, tmp_path / "tuned.study", 2))
-    assert table["settings"] == {**settings_of(task), **best.settings}
+    assert table["settings"] == {"epochs": 2, **best.settings}  # how trials are stopped is none of the user's settings
     trained = CliRunner().invoke(app, ["train", "--config", str(out), "-o", str(tmp_path / "model"), "--device", "cpu"])
     assert trained.exit_code == 0, trained.output
     refused = CliRunner().invoke(app, [*words[:-1], "cpu", "--trials", "0"])

@@ -1,20 +1,20 @@
 """What is shown and explained: `dir`, `repr`, notebooks and `help`."""
 
 import inspect
+import pydoc
 
 import xclearn
 from xclearn import config
-from xclearn.algorithms import algorithm_names, find
+from xclearn.algorithms import algorithm_names, class_name, find
 from xclearn.data import Dataset
 from xclearn.inference import Predictor
 
 DATA = Dataset.from_lists(["a <b>", "c"] * 20, [["x"], ["y", "<i>"]] * 20, name="<set>")
 
 
-def test_everything_that_can_be_asked_for_is_listed() -> None:
+def test_the_public_names_are_listed_and_nothing_else() -> None:
     listed = dir(xclearn)
-    assert {"fit", "nonsense"}.isdisjoint(listed)
-    assert {find(name).__name__ for name in algorithm_names()} | set(xclearn.__all__) <= set(listed)
+    assert set(listed) == {find(name).__name__ for name in algorithm_names()} | set(xclearn.__all__)
     assert all(getattr(xclearn, name) is not None for name in listed if not name.startswith("_"))
 
 
@@ -37,8 +37,18 @@ def test_data_sets_and_models_are_shown_in_a_line_and_in_a_table() -> None:
 
 def test_help_explains_every_setting_with_the_words_of_the_command_line() -> None:
     for name in algorithm_names():
-        algorithm = find(name)
+        algorithm = getattr(xclearn, class_name(name))
         explained = inspect.getdoc(algorithm)
         assert explained is not None
         for setting in config.describe(algorithm):
             assert f"{setting.name}: {setting.type} = {setting.default}\n        {setting.help}" in explained
+        assert getattr(xclearn, class_name(name)).__doc__ == algorithm.__doc__  # asked for twice, explained once
+
+
+def test_help_prints_docstring_and_settings() -> None:
+    """`help` is pydoc: it takes nothing but a text that stands in the class itself."""
+    shown = pydoc.plain(pydoc.render_doc(xclearn.SparseOneVsAll))
+    assert "Sparse linear classifiers against all documents" in shown
+    cost = next(row for row in config.describe(find("sparse_one_vs_all")) if row.name == "cost")
+    assert f"cost: {cost.type} = {cost.default}" in shown
+    assert cost.help in shown

@@ -40,10 +40,10 @@ _HOMES = {
 
 
 def __dir__() -> list[str]:
-    """Everything that can be asked for, the classes of all algorithms included; none is imported."""
+    """The public names, the classes of all algorithms included; none is imported."""
     from xclearn.algorithms import algorithm_names, class_name
 
-    return sorted({*globals(), *__all__, *map(class_name, algorithm_names())})
+    return sorted({*__all__, *map(class_name, algorithm_names())})
 
 
 def __getattr__(name: str) -> Any:

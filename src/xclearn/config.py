@@ -66,6 +66,7 @@ class Span:
     high: float = 0.0
     log: bool = False
     choices: tuple[Any, ...] = ()
+    of_label_texts: bool = dataclasses.field(default=False, repr=False)  # read only where labels have texts
 
 
 Count = Annotated[int, Range(1)]  # 1, 2, 3, …

@@ -69,5 +69,10 @@ def class_name(name: str) -> str:
 
 
 def by_class_name(wanted: str) -> type[Algorithm] | None:
-    """The algorithm whose class has this name, for `xclearn.OneVsAll`."""
-    return next((find(name) for name in algorithm_names() if class_name(name) == wanted), None)
+    """The algorithm whose class has this name, for `xclearn.OneVsAll`; `help` on it explains its settings."""
+    found = next((find(name) for name in algorithm_names() if class_name(name) == wanted), None)
+    if found is not None:
+        from xclearn.training.help_text import with_settings
+
+        found.__doc__ = with_settings(found)
+    return found

@@ -51,7 +51,7 @@ from xclearn.training.stage import Stage, Stopping
 
 _GROWTH = 3  # weights of a level for each entry of the documents' features, about
 
-_LabelTextWeight = Annotated[Auto[Weight], Span(0.0, 0.5)]
+_LabelTextWeight = Annotated[Auto[Weight], Span(0.0, 0.5, of_label_texts=True)]
 
 
 @final

@@ -46,7 +46,7 @@ from xclearn.training.stage import Stage, Stopping
 _AT_ONCE = 4096  # labels trained between two checkpoints
 _WEIGHTS = 3  # of a label for each feature of each of its documents, about
 
-_LabelTextWeight = Annotated[Auto[Weight], Span(0.0, 0.5)]
+_LabelTextWeight = Annotated[Auto[Weight], Span(0.0, 0.5, of_label_texts=True)]
 
 
 @final

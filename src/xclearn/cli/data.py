@@ -111,7 +111,7 @@ def split(
     *,
     reading: Reading,
 ) -> None:
-    """Write the data set as a new folder with a test split; equal texts stay on one side."""
+    """Write the data set as a new folder with a test split; near copies stay on one side."""
     from xclearn.data import write_dataset
     from xclearn.data.splits import with_test
 

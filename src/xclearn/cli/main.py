@@ -122,7 +122,7 @@ def train(
     purpose: Annotated[str, typer.Option("--purpose", help="What the model is for; its card begins with it.")] = "",
     test_share: Annotated[
         float | None,
-        typer.Option("--test-share", help="Hold this share of train out as test; equal texts stay together."),
+        typer.Option("--test-share", help="Hold this share of train out as test; near copies stay together."),
     ] = None,
     *,
     reading: Reading,

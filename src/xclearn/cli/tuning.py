@@ -39,7 +39,7 @@ class TuneRequest:
 
 def tune_settings(source: str, asked: TuneRequest) -> None:
     """Try, show all trials, write the best settings."""
-    from xclearn.integrations.tuning import TuningTask, best_of, settings_of, tune
+    from xclearn.integrations.tuning import TuningTask, best_of, tune
 
     if asked.n_trials < 1:
         raise ConfigError("must be above 0", where="--trials", got=asked.n_trials)
@@ -48,7 +48,7 @@ def tune_settings(source: str, asked: TuneRequest) -> None:
     trials = tune(request, data, asked.out.with_suffix(".study"), asked.n_trials, _watch(asked))
     best = best_of(trials)
     _print_trials(trials, best, asked.metric)
-    settings = {**settings_of(request), **best.settings}
+    settings = {**request.fixed, **best.settings}
     with atomic_path(asked.out) as temporary:
         temporary.write_text(_toml(request, source, settings), encoding="utf-8")
     say(f"settings: {asked.out}\nnext:  xc train --config {shlex.quote(str(asked.out))} -o MODEL")
@@ -70,6 +70,8 @@ def _watch(asked: TuneRequest) -> Any:
                 tell(event)
                 if event["event"] == "measured":
                     say(f"  {asked.metric} {event[asked.metric]:.2f}")
+                elif event["event"] == "failed":
+                    say(f"  failed: {event['reason']}")
 
             yield handle
 

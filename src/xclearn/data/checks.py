@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from xclearn.data.columns import AS_LIST
 from xclearn.data.dataset import Dataset, Documents, Split, kind_of
+from xclearn.data.near_copies import comparable_rows, near_pairs
 from xclearn.data.splits import fingerprints, pairs_matrix, void_pairs
 
 FEW_DOCUMENTS = 5  # a label with fewer training documents is counted as rare
@@ -159,6 +160,29 @@ def _duplicates(dataset: Dataset) -> Iterator[Finding]:
         yield Finding("warning", what, len(rows), _titles(splits[other], rows))
 
 
+def _near_copies(dataset: Dataset) -> Iterator[Finding]:
+    """Documents that are nearly those of train; equal ones are duplicates."""
+    train = dataset.train
+    for role, split in islice(dataset.splits.items(), 1, None):
+        together = comparable_rows(_joined(train.documents, split.documents))
+        if together is None:
+            continue
+        copy_of = np.full(len(split), -1)
+        for found in near_pairs(together[len(train) :], together[: len(train)]):
+            copy_of[found.rows] = found.others
+        equal = np.isin(fingerprints(split.documents), fingerprints(train.documents))
+        rows = np.flatnonzero((copy_of >= 0) & ~equal)
+        shown = _show(f"{_cut(_title(split, row))} ~ {_cut(_title(train, copy_of[row]))}" for row in rows[:_SHOWN])
+        what = f"documents of {role} that nearly repeat one of train"
+        yield Finding("warning", what, len(rows), shown)
+
+
+def _joined(one: Documents, other: Documents) -> Documents:
+    if isinstance(one, Sequence) and isinstance(other, Sequence):
+        return [*one, *other]
+    return np.vstack([one, other]) if isinstance(one, np.ndarray) else sp.csr_matrix(sp.vstack([one, other]))
+
+
 def missed_separator(dataset: Dataset) -> Iterator[Finding]:
     """Where nearly every document has one label only, its name may be several that were not cut apart."""
     labels_of_rows = dataset.train.relevance.getnnz(axis=1)
@@ -234,6 +258,7 @@ _CHECKS: tuple[Callable[[Dataset], Iterator[Finding]], ...] = (
     outside_vocabulary,
     missed_separator,
     _duplicates,
+    _near_copies,
     _shared_label_texts,
     _label_text_in_documents,
     _uncovered_void_pairs,
@@ -250,4 +275,8 @@ def _title(split: Split, row: int) -> str:
 
 def _show(examples: Iterable[str]) -> tuple[str, ...]:
     shown = islice(examples, _SHOWN)
-    return tuple(text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…" for text in shown)
+    return tuple(_cut(text, _SHOWN_CHARACTERS) for text in shown)
+
+
+def _cut(text: str, most: int = _SHOWN_CHARACTERS // 2 - 2) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

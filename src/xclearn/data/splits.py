@@ -12,19 +12,16 @@ from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 from xclearn.data.dataset import Dataset, Documents, LabelSet, Split
+from xclearn.data.near_copies import comparable_rows, resembling
 from xclearn.errors import ConfigError, DataError
 
 # At least this share of train must be labels for a set to count as item-to-item. Chance matches made .01 % of a
 # subject-indexing set (where they are right answers), real items 66 to 89 % of item-to-item sets.
 ITEM_SHARE = 0.05
 
-ALIKE = 0.6  # cosine from which on two documents are near copies
-
 FEWEST = 20  # documents from which on there is a hold-out
-_ROWS_AT_ONCE = 256  # documents compared with all others at a time
 
 
 def hold_out(dataset: Dataset, *, fraction: float = 0.05, most: int = 5_000, seed: int = 0) -> tuple[Split, Split]:
@@ -42,16 +39,28 @@ def hold_out(dataset: Dataset, *, fraction: float = 0.05, most: int = 5_000, see
     return _cut(train, _items(train, dataset.labels), held, group)
 
 
+def parted(dataset: Dataset, fraction: float, *, most: int | None = None, seed: int = 0) -> tuple[Split, Split]:
+    """(train, held out), about this fraction of train and about `most` documents; near copies stay on one side.
+
+    Slower than `hold_out`, which parts equal texts only. Dense features are parted by equal rows. Below 20 documents
+    none are held out.
+    """
+    train = dataset.train
+    wanted = int(fraction * len(train)) if most is None else min(int(fraction * len(train)), most)
+    cuts = hold_outs(dataset, comparable_rows(train.documents), folds=1, most=max(wanted, 1), seed=seed)
+    return cuts[0] if cuts else (train, train.take(np.arange(0)))
+
+
 def with_test(dataset: Dataset, share: float, seed: int = 0) -> Dataset:
-    """The data set with this share of train as its test split, cut as in `hold_out`: equal texts on one side."""
+    """The data set with this share of train as its test split; near copies stay on one side."""
     if not 0 < share < 1:
         raise ConfigError("not a share", where="--test-share", got=share, allowed="more than 0, less than 1")
     if dataset.test is not None:
         raise ConfigError(
             "the data has a test split", where="--test-share", got=len(dataset.test), todo="Leave it out."
         )
-    train, test = hold_out(dataset, fraction=share, most=max(len(dataset.train), 1), seed=seed)
-    if not len(test):
+    train, test = parted(dataset, share, seed=seed)
+    if not len(test) or not len(train):
         todo = f"It takes {FEWEST} documents with different texts."
         raise DataError("too few documents to hold some out (--test-share)", got=len(dataset.train), todo=todo)
     return replace(dataset, train=train, test=test)
@@ -87,34 +96,6 @@ def hold_outs(
     fold = np.where(~crowded & (before < most), before * folds // most, -1)  # (N,)
     items = _items(train, dataset.labels)
     return [_cut(train, items, fold == number, same) for number in range(folds)]
-
-
-def resembling(
-    rows: sp.csr_matrix, looked_at: np.ndarray | None = None, same: np.ndarray | None = None, crowd: int = 0
-) -> np.ndarray:
-    """A group number for every document: those connected by a cosine of at least `ALIKE`, or equal (`same`) texts.
-
-    `rows` (N, V) are of length one. Only `looked_at` are compared with all others, and then whoever is in a group with
-    one of them, unless the group has more than `crowd` documents.
-    """
-    n, others = rows.shape[0], rows.T.tocsr()
-    looked_at = np.arange(n) if looked_at is None else looked_at
-    group, compared = np.arange(n), np.zeros(n, dtype=bool)
-    starts, ends = [np.arange(n)], [np.arange(n) if same is None else _first_of(same)]
-    while len(looked_at):
-        for begin in range(0, len(looked_at), _ROWS_AT_ONCE):
-            block = looked_at[begin : begin + _ROWS_AT_ONCE]
-            cosines = (rows[block] @ others).tocoo()
-            near = cosines.data >= ALIKE
-            starts.append(block[cosines.row[near]])
-            ends.append(cosines.col[near])
-        compared[looked_at] = True
-        start, end = np.concatenate(starts), np.concatenate(ends)
-        edges = sp.csr_matrix((np.ones(len(start), dtype=bool), (start, end)), shape=(n, n))
-        group = connected_components(edges, directed=False)[1]
-        closed = (np.bincount(group) <= crowd) & (np.bincount(group, weights=compared) > 0)
-        looked_at = np.flatnonzero(closed[group] & ~compared)
-    return group
 
 
 def void_pairs(train: Split, other: Split, labels: LabelSet) -> sp.csr_matrix:
@@ -164,11 +145,6 @@ def _places(group: np.ndarray, same: np.ndarray, sizes: np.ndarray) -> np.ndarra
     before = np.empty(len(order), dtype=np.int64)
     before[order] = np.cumsum(sizes[order]) - sizes[order]
     return before[group]
-
-
-def _first_of(same: np.ndarray) -> np.ndarray:
-    """The first document with the same hash.  # (N,)"""
-    return np.unique(same, return_index=True)[1][same]
 
 
 def _void(train: Split, items: sp.csr_matrix, held: np.ndarray) -> sp.csr_matrix:

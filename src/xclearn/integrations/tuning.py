@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, final, get_args
 from xclearn import algorithms, config
 from xclearn.config import Span
 from xclearn.data.dataset import Dataset
-from xclearn.data.splits import fingerprints, hold_out
+from xclearn.data.splits import fingerprints, parted
 from xclearn.errors import ConfigError, DataError, XclearnError
 from xclearn.extras import require
 from xclearn.inference.evaluation import evaluate
+from xclearn.training.prepare import usable_label_texts
 from xclearn.training.stage import Metric
 from xclearn.writing import locked
 
@@ -64,10 +65,15 @@ class Trial:
     seconds: float
 
 
-def spaces_of(request: TuningTask) -> dict[str, Span]:
-    """Setting → where it is looked for; those that are fixed are left out."""
+def spaces_of(request: TuningTask, data: Dataset) -> dict[str, Span]:
+    """Setting → where it is looked for; without those that are fixed, or that this data gives nothing to read."""
     found = config.search_spaces(algorithms.find(request.algorithm))
-    spaces = {name: space for name, space in found.items() if name not in request.fixed}
+    with_texts = usable_label_texts(data) is not None
+    spaces = {
+        name: space
+        for name, space in found.items()
+        if name not in request.fixed and (with_texts or not space.of_label_texts)
+    }
     if not spaces:
         todo = "Leave some settings to the search; `xc algorithms NAME` lists them."
         raise ConfigError("there is nothing to look for", where="--algorithm", got=request.algorithm, todo=todo)
@@ -78,7 +84,7 @@ def held_out(data: Dataset, seed: int = 0) -> Dataset:
     """The data without test; its dev split, or a part of train without near copies in the rest, measures trials."""
     if data.dev is not None:
         return replace(data, test=None)
-    train, held = hold_out(data, fraction=HELD_OUT, most=MOST_HELD_OUT, seed=seed)
+    train, held = parted(data, HELD_OUT, most=MOST_HELD_OUT, seed=seed)
     if not len(held):
         raise DataError("too few documents to hold some out", where=data.name, got=len(data.train))
     return replace(data, train=train, dev=held, test=None)
@@ -92,7 +98,7 @@ def tune(
     if request.metric not in get_args(Metric):
         allowed = ", ".join(get_args(Metric))
         raise ConfigError("no such metric", where="--metric", got=request.metric, allowed=allowed)
-    spaces = spaces_of(request)
+    spaces = spaces_of(request, data)
     with locked(study_file.with_name(f"{study_file.name}.lock")) as alone:
         if not alone:
             raise ConfigError("another process works on this study", where=str(study_file))
@@ -134,12 +140,17 @@ class _Tuning:
 
         if "defaults" not in self._study.user_attrs:
             started = time.perf_counter()
-            score = self._measured(self._built({}), "defaults", {}, _ignore)
+            score = self._measured("defaults", {}, _ignore)
             self._study.set_user_attr("defaults", [score, time.perf_counter() - started])
         while (number := len([one for one in self._study.trials if one.state.is_finished()])) < n_trials:
             # seeded anew for each trial, so that what follows an interruption is what would have come without it
             self._study.sampler = optuna.samplers.TPESampler(seed=self._request.seed + number)
             self._study.optimize(self._objective, n_trials=1, catch=(XclearnError,))
+        finished = [one for one in self._study.trials if one.state.is_finished()]
+        if all(one.state.name == "FAIL" for one in finished):
+            reason = finished[-1].user_attrs.get("reason", "") if finished else ""
+            todo = f"The last one: {reason}"
+            raise ConfigError("every trial failed", where=self._request.algorithm, got=len(finished), todo=todo)
         return self._all()
 
     def _objective(self, trial: optuna.Trial) -> float:
@@ -154,27 +165,30 @@ class _Tuning:
                 if trial.should_prune():
                     raise optuna.TrialPruned
 
-        return self._measured(self._built(chosen), f"trial {trial.number}", chosen, end_if_behind)
+        try:
+            return self._measured(f"trial {trial.number}", chosen, end_if_behind)
+        except XclearnError as error:
+            trial.set_user_attr("reason", str(error))
+            raise
 
     def _built(self, chosen: Mapping[str, Any]) -> Algorithm:
         kind = algorithms.find(self._request.algorithm)
         return config.build(kind, {**self._settings, **chosen}, self._request.algorithm)
 
-    def _measured(
-        self,
-        algorithm: Algorithm,
-        name: str,
-        chosen: Mapping[str, Any],
-        also: Callable[[Mapping[str, Any]], None],
-    ) -> float:
+    def _measured(self, name: str, chosen: Mapping[str, Any], also: Callable[[Mapping[str, Any]], None]) -> float:
         with self._watch(name, chosen) as tell:
 
             def handle(event: Mapping[str, Any]) -> None:
                 tell(event)
                 also(event)
 
-            algorithm.fit(self._data, device=self._request.device, seed=self._request.seed, callback=handle)
-            values = evaluate(algorithm, self._data, split="dev", device=self._request.device).values
+            try:
+                algorithm = self._built(chosen)
+                algorithm.fit(self._data, device=self._request.device, seed=self._request.seed, callback=handle)
+                values = evaluate(algorithm, self._data, split="dev", device=self._request.device).values
+            except XclearnError as error:
+                tell({"event": "failed", "reason": str(error)})
+                raise
             tell({"event": "measured", **values})
         return values[self._request.metric]
 
@@ -196,7 +210,7 @@ def _study(request: TuningTask, data: Dataset, file: Path, spaces: Mapping[str, 
     import optuna
     from optuna.trial import TrialState
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial that fails is reported by its one sentence
     pruner = optuna.pruners.MedianPruner(_FIRST_TRIALS, _FIRST_EPOCHS)
     study = optuna.create_study(
         storage=f"sqlite:///{file.resolve()}",

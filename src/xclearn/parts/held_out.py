@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.data.dataset import Split
-from xclearn.data.splits import resembling
+from xclearn.data.near_copies import resembling
 from xclearn.inference.blend import COLUMNS, ROWS_AT_ONCE, Evidence, Sources, blocks_of
 from xclearn.inference.runner import answered_on
 from xclearn.inference.sparse import unit_rows

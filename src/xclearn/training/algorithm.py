@@ -41,7 +41,6 @@ from xclearn.parts.re_ranking import SparseRanking
 from xclearn.text import TextSettings
 from xclearn.training.calibrating import calibrated_alone, cut_for_probabilities
 from xclearn.training.checkpoint import Checkpoint
-from xclearn.training.help_text import HelpText
 from xclearn.training.plan import Plan, available_memory, measured_flops, require_fit
 from xclearn.training.prepare import Prepared, Size, prepare
 from xclearn.training.progress import progress_shown
@@ -79,8 +78,7 @@ class Algorithm(Calibrating, ABC):
     calibration: Calibration | None = None  # of algorithms with this setting: scores calibrated on the hold-out
 
     def __init_subclass__(cls) -> None:
-        """Help explains the settings, and what is shown is short; dataclasses would print every field."""
-        setattr(cls, "__doc__", HelpText(cls.__doc__))  # noqa: B010  (a descriptor where a text is declared)
+        """What is shown is short; dataclasses would print every field."""
         if "__repr__" not in vars(cls):
             setattr(cls, "__repr__", Algorithm.__repr__)  # noqa: B010  (a dataclass keeps what is there)
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from typing import final
 
 from xclearn import config
 
+_MARK = "Settings:"
 
-@final
-class HelpText:
-    """Stands in a class for its docstring; the settings are looked up when it is read, after the class is made."""
 
-    def __init__(self, docstring: str | None) -> None:
-        self._docstring = inspect.cleandoc(docstring or "")
+def with_settings(algorithm: type) -> str:
+    """The docstring of a settings class, with its settings below; one that has them already stays as it is.
 
-    def __get__(self, instance: object, owner: type) -> str:
-        """The docstring; of a finished settings class with its settings."""
-        if "__dataclass_fields__" not in vars(owner):
-            return self._docstring
-        rows = (f"    {row.name}: {row.type} = {row.default}\n        {row.help}" for row in config.describe(owner))
-        return "\n".join([self._docstring, "", "Settings:", *rows])
+    pydoc reads the text that a class stores, so it has to be stored there, after `dataclass` made the class.
+    """
+    docstring = inspect.cleandoc(algorithm.__doc__ or "")
+    if f"\n{_MARK}\n" in docstring:
+        return docstring
+    rows = (f"    {row.name}: {row.type} = {row.default}\n        {row.help}" for row in config.describe(algorithm))
+    return "\n".join([docstring, "", _MARK, *rows])

@@ -119,7 +119,7 @@ def prepare(data: Dataset, settings: TextSettings, stopping: Stopping | None, se
     if data.train.relevance.nnz == 0:
         raise DataError("no document of train has a label", where=data.name, todo="See `xc data validate`.")
     train, held_out = (data.train, None) if stopping is None else _divide(data, stopping, seed)
-    label_texts = _usable_label_texts(data, train.documents)
+    label_texts = usable_label_texts(data)
     vectoriser = vectoriser_for(train.documents, settings, label_texts)
     features, n_cut = _features(vectoriser, train.documents)
     return Prepared(
@@ -155,7 +155,7 @@ def _divide(data: Dataset, stopping: Stopping, seed: int) -> tuple[Split, Split]
     return train, held_out
 
 
-def _usable_label_texts(data: Dataset, documents: Documents) -> Documents | None:
+def usable_label_texts(data: Dataset) -> Documents | None:
     """Label texts of the same kind as the documents; features cannot be learnt from texts nor the reverse."""
-    texts = data.labels.texts
+    texts, documents = data.labels.texts, data.train.documents
     return texts if texts is not None and (kind_of(texts) == "texts") == (kind_of(documents) == "texts") else None
