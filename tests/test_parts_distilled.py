@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from planted import planted
+from tests.contract.quick import epochs_everywhere
 from tiny_transformer import DIM, write_transformer
 
 from xclearn import algorithms, config
@@ -71,8 +72,8 @@ def test_a_bag_starts_from_the_folder_of_a_transformer(name, tmp_path):
     write_transformer(tmp_path, words=sorted({word for text in data.train.documents for word in text.split()}), dim=32)
     fields = {field.name for field in dataclasses.fields(algorithms.find(name))}
     rates = {"surrogate_lr", "later_lr", "model_lr", "lr"} & fields
-    epochs = {field: 1 for field in fields if field.endswith("epochs") and field != "reranker_epochs"}
-    settings = {**epochs, **dict.fromkeys(rates, 1e-9), "word_vectors": str(tmp_path), "embedding_dim": 32}
+    settings = epochs_everywhere(name, 1) | dict.fromkeys(rates, 1e-9)
+    settings |= {"word_vectors": str(tmp_path), "embedding_dim": 32}
     fitted = config.build(algorithms.find(name), settings, name).fit(data, device="cpu")
     servable = fitted.model.servable
     expected, known = distilled(str(tmp_path), servable.vectoriser, 32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -26,11 +25,10 @@ def write_data(folder: Path, n_labels: int = N_LABELS, per_label: int = 4) -> Pa
 
 
 def quick(algorithm: str, epochs: int) -> tuple[str, ...]:
-    """Settings that train every stage for so many epochs."""
-    from xclearn import algorithms
+    """Settings that train every stage of an algorithm for so many epochs, as `xc train --set` takes them."""
+    from tests.contract.quick import epochs_everywhere
 
-    fields = dataclasses.fields(algorithms.find(algorithm))
-    return tuple(f"{field.name}={epochs}" for field in fields if field.name.endswith("epochs"))
+    return tuple(f"{name}={value}" for name, value in epochs_everywhere(algorithm, epochs).items())
 
 
 def _write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:

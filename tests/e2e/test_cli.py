@@ -639,7 +639,7 @@ def test_bad_config_files(
         (["-k", "-3"], b"a\n", ["at least 1", "got -3"]),
         (["--format", "xml"], b"a\n", ["--format", "'xml'", "table, jsonl, tsv"]),
         (["nowhere.txt"], b"", ["nowhere.txt", "no such file"]),
-        (["/"], b"", ["Is a directory"]),
+        (["/"], b"", ["-o", "answers to many files need a folder"]),
         ([], b"a\nb\xff\n", [":2", "not UTF-8"]),
         ([], b'{"text": "a"}\n{"title": "b"\n', [":2", "not a JSON object"]),
         ([], b'{"words": "a"}\n', [":1", "no 'text' here", "'words'"]),

@@ -11,6 +11,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `planted`, wherever this is run from
 
 from planted import planted
+from tests.contract.quick import epochs_everywhere
 from tiny_transformer import write_transformer
 
 from xclearn import algorithms, config
@@ -21,6 +22,7 @@ from xclearn.inference.train_texts import TrainTexts
 
 N_LABELS = 24
 BEAM = {"n_clusters": 8, "beam": 3}
+LISTS = BEAM | {"ranker": "shortlist", "shortlister_epochs": 1}
 STEPS = {"sparse_ranker": {"vector": True}, "calibration": {"depth": 2}, "stopping": {"hold_out": 0.2}}
 SEQUENCES = {"kind": "sequences", "unit": "words", "max_length": 8}
 CONVOLUTION = {"kind": "convolution", "token_dim": 4, "widths": [1, 2], "n_filters": 3, "n_pools": 2}
@@ -39,10 +41,10 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
         SMALL | {"vectoriser": SEQUENCES, "encoder": CONVOLUTION, "sparse_ranker": {"pairs": True}},
     ),
     "blend": ("blend", "texts", {"members": ["one_vs_all embedding_dim=4", "label_tree n_trees=1"], "folds": 2}),
-    "decaf": ("decaf", "texts", SMALL | BEAM | {"ranker": "shortlist", "n_members": 2, "game": {"depth": 5}}),
+    "decaf": ("decaf", "texts", SMALL | LISTS | {"n_members": 2, "game": {"depth": 5}}),
     "astec": ("astec", "texts", SMALL | {"shortlist_size": 6, "reranker_epochs": 1, "n_clusters": 8}),
     "dual_encoder": ("dual_encoder", "texts", SMALL | {"vectoriser": {"kind": "subwords", "table_size": 64}}),
-    "eclare": ("eclare", "texts", SMALL | BEAM | {"ranker": "shortlist"}),
+    "eclare": ("eclare", "texts", SMALL | LISTS),
     "elias": ("elias", "texts", SMALL | BEAM | {"edges_per_cluster": 5, "shortlist_size": 9}),
     "label_tree": ("label_tree", "texts", {"branching": 3, "max_leaf": 4, "n_trees": 2, "game": {"depth": 5}}),
     "lightdxml": ("lightdxml", "texts", SMALL | {"shortlist_size": 6}),
@@ -67,9 +69,8 @@ def fitted(name: str) -> tuple[Model, Dataset]:
     """One of `MODELS`, trained for an epoch."""
     algorithm, kind, settings = MODELS[name]
     found = algorithms.find(algorithm)
-    epochs = {field: 1 for field in found.__dataclass_fields__ if field.endswith("epochs") and field != "game_epochs"}
     data = planted(kind, n_labels=N_LABELS, train=4, test=1)
-    model = config.build(found, epochs | settings).fit(data, device="cpu", seed=0).model
+    model = config.build(found, epochs_everywhere(algorithm, 1) | settings).fit(data, device="cpu", seed=0).model
     texts = TrainTexts.of(list(data.train.documents), data.train.relevance) if name == "one_vs_all" else None
     return replace(model, train_texts=texts), data
 
