@@ -11,7 +11,7 @@ from xclearn.data.dataset import NO_PAIRS, LabelSet
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, DataError, ModelError
 from xclearn.inference import Model, Predictor, load_model, save_model
-from xclearn.inference.blend import Blend, Memory, Sources, SparseRows, best_pairs, blocks_of, logits_of
+from xclearn.inference.blend import BlendServable, CsrRows, Memory, Sources, best_pairs, blocks_of, logits_of
 from xclearn.inference.operating_points import OperatingPoints
 from xclearn.inference.sparse import unit_rows
 from xclearn.inference.stackers import Isotonic, LinearStacker
@@ -30,19 +30,19 @@ def sources(**changes: object) -> Sources:
     member, n = servable(), servable().n_labels
     relevance = sp.csr_matrix(np.eye(len(TEXTS), n, dtype=np.float32))
     texts = rows(LABEL_TEXTS)
-    memory = Memory(SparseRows.of(rows(TEXTS)), SparseRows.of(relevance), 3, 1.0)
+    memory = Memory(CsrRows.of(rows(TEXTS)), CsrRows.of(relevance), 3, 1.0)
     members = {"one": member, "other": member}
     counts = np.arange(n, dtype=np.float32)
-    whole = Sources(member.vectoriser, members, SparseRows.of(texts), SparseRows.of(texts), memory, counts, 2)
+    whole = Sources(member.vectoriser, members, CsrRows.of(texts), CsrRows.of(texts), memory, counts, 2)
     return dataclasses.replace(whole, **changes)
 
 
-def blend(of: Sources | None = None) -> Blend:
+def blend(of: Sources | None = None) -> BlendServable:
     of = of or sources()
     weights = np.zeros(len(of.value_names))
     weights[0] = 1.0
     line = Isotonic(np.array([-20.0, 20.0]), np.array([0.0, 1.0]))
-    return Blend(of, LinearStacker(weights, np.full(len(weights), -20.0), 0.0), line)
+    return BlendServable(of, LinearStacker(weights, np.full(len(weights), -20.0), 0.0), line)
 
 
 def test_candidates_are_what_some_source_names_and_evidence_what_it_says():
@@ -132,8 +132,8 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ModelError, match="wrong shape"):
         dataclasses.replace(whole, sources=sources(counts=np.zeros(2, np.float32))).check()
     with pytest.raises(ModelError, match="wrong shape"):
-        Blend(sources(memory=None), whole.stacker, whole.calibration).check()
-    short = SparseRows(np.zeros(3, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 7)
+        BlendServable(sources(memory=None), whole.stacker, whole.calibration).check()
+    short = CsrRows(np.zeros(3, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 7)
     with pytest.raises(ModelError):
         blend(sources(centroids=short)).check()
     with pytest.raises(ConfigError, match="k must be at least 1"):
@@ -146,7 +146,7 @@ def test_no_documents_get_no_answers():
     assert blend().predict([], 3, NO_PAIRS).ids.shape == (0, 3)
 
 
-def lifted(tail: float = 0.0) -> Blend:
+def lifted(tail: float = 0.0) -> BlendServable:
     weights = np.array([1.0, 1.5, 3.0, 10.0, 40.0, 2.0, 5.0], dtype=np.float32)[: sources().n_labels]
     return dataclasses.replace(blend(), inverse_propensity=weights, tail=tail)
 

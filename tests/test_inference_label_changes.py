@@ -11,7 +11,7 @@ from xclearn import algorithms, config
 from xclearn.data import Dataset, LabelSet
 from xclearn.errors import ModelError
 from xclearn.inference import load_model, save_model
-from xclearn.inference.blend import Blend
+from xclearn.inference.blend import BlendServable
 from xclearn.inference.folder import Model
 from xclearn.inference.label_editing import NewLabel, with_labels, without_labels
 from xclearn.inference.runner import form_of
@@ -78,7 +78,7 @@ def test_an_added_label_is_found_by_its_text_and_old_ones_keep_their_order(model
     old = [text for text in PLANTED.split("test").documents if not own & set(text.split())]
     before, after = ranked(model, old, 3), ranked(grown, old, N_LABELS)
     assert (after[:, 0] == before[:, 0]).mean() > 0.95
-    if not isinstance(model.servable, Blend):  # whose evidence is also who else is named
+    if not isinstance(model.servable, BlendServable):  # whose evidence is also who else is named
         left = np.array([[label for label in row if 0 <= label < FIRST][:1] for row in after.tolist()])
         assert (left == before[:, :1]).all()
 

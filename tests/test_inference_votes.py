@@ -8,7 +8,7 @@ from test_inference_blend import LABEL_TEXTS, TEXTS, blend, lifted, rows, source
 
 from xclearn.data.dataset import LabelSet
 from xclearn.inference import Model, Predictor
-from xclearn.inference.blend import Blend
+from xclearn.inference.blend import BlendServable
 from xclearn.inference.explain import explain
 from xclearn.inference.stackers import LinearStacker
 from xclearn.inference.votes import votes
@@ -16,18 +16,18 @@ from xclearn.inference.votes import votes
 TEXT = "red red blue"
 
 
-def weighted() -> Blend:
+def weighted() -> BlendServable:
     """A linear stacker that hears every column."""
     whole = blend()
     n = len(whole.sources.value_names)
     return dataclasses.replace(whole, stacker=LinearStacker(np.linspace(0.1, 1.0, n), np.full(n, -2.0), 0.3))
 
 
-def said(whole: Blend, label: int) -> dict[str, object]:
+def said(whole: BlendServable, label: int) -> dict[str, object]:
     return {vote.source: vote for vote in votes(whole, TEXT, ["red", "blue"], [TEXT, "blue", "red red"], label)}
 
 
-def first(whole: Blend) -> int:
+def first(whole: BlendServable) -> int:
     return int(whole.predict([TEXT], 1).ids[0, 0])
 
 

@@ -10,7 +10,7 @@ from xclearn import Blend, Threshold, algorithms
 from xclearn.data import Dataset
 from xclearn.errors import ConfigError, NotFitted
 from xclearn.inference import Predictor
-from xclearn.inference.blend import Blend as Served
+from xclearn.inference.blend import BlendServable
 from xclearn.parts.held_out import judged
 from xclearn.parts.probabilities import expected_error
 from xclearn.training.algorithm import Algorithm
@@ -38,7 +38,7 @@ def fitted() -> Algorithm:
 def test_scores_are_probabilities_on_texts_that_nobody_saw(fitted):
     data = noisy()
     served = fitted.model.servable
-    assert isinstance(served, Served)
+    assert isinstance(served, BlendServable)
     found = fitted.predict(data.split("test").documents, 5)
     truth = np.asarray(data.split("test").relevance[np.arange(len(found.ids))[:, None], found.ids].todense()) > 0
     print(expected_error(found.scores.ravel().astype(float), truth.ravel()))
@@ -90,13 +90,13 @@ def test_stopping_has_held_out_already():
     algorithm = config.build(algorithms.find("label_tree"), settings, "label_tree")
     learnt_from, held = algorithm._cut(data, 0)
     assert (learnt_from, held) == (data, None)
-    assert isinstance(algorithm.fit(data, device="cpu").model.servable, Served)
+    assert isinstance(algorithm.fit(data, device="cpu").model.servable, BlendServable)
 
 
 def test_too_few_documents_are_served_as_they_are_and_the_card_says_so():
     tiny = planted(n_labels=3, train=3)
     model = algorithms.find("label_tree")(calibrate=True).fit(tiny, device="cpu").model
-    assert not isinstance(model.servable, Served)
+    assert not isinstance(model.servable, BlendServable)
     assert "too few" in model.about["training"]["calibrate"]
     with pytest.raises(NotFitted):
         _ = algorithms.find("label_tree")(calibrate=True).model

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from xclearn.errors import ConfigError
-from xclearn.inference.blend import AnyServable, Blend
+from xclearn.inference.blend import AnyServable, BlendServable
 from xclearn.inference.operating_points import BAND_NAMES, band_of
 from xclearn.metrics import Report
 from xclearn.metrics.answers import reliability
@@ -20,7 +20,7 @@ _SHOWN, _GROUPS = 5, 15  # first labels of a document; groups of like scores, as
 
 def believed(servable: AnyServable, report: Report) -> dict[str, object]:
     """Columns of a results file; empty for a model whose scores are no probabilities."""
-    if not isinstance(servable, Blend) or servable.points is None:
+    if not isinstance(servable, BlendServable) or servable.points is None:
         return {}
     found: dict[str, object] = {"ece_5": round(reliability(report, k=_SHOWN, n_groups=_GROUPS).error, 2)}
     found["reliability"] = by_band(report, servable.sources.counts)

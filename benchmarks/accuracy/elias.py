@@ -33,7 +33,7 @@ from benchmarks.record import record, resolved
 from xclearn import algorithms, config
 from xclearn.data import Dataset, load_dataset
 from xclearn.inference import evaluate
-from xclearn.inference.blend import Blend
+from xclearn.inference.blend import BlendServable
 from xclearn.inference.evaluation import label_counts
 from xclearn.inference.folder import Model
 from xclearn.inference.re_ranking import ReRanking
@@ -41,10 +41,10 @@ from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.shortlists import LearnedEdges
 from xclearn.metrics import Report, relevant_scores, volume_bins
 from xclearn.parts.calibration import Calibration
-from xclearn.parts.re_ranking import SparseRanking
+from xclearn.parts.sparse_ranking import SparseRanking
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.prepare import prepare
-from xclearn.training.re_ranking import re_ranked
+from xclearn.training.ranker_training import re_ranked
 from xclearn.training.run import Run, pick_device
 
 SHOWN = ("P@1", "P@3", "P@5", "R@10", "R@20", "R@100")
@@ -142,7 +142,7 @@ def run(data: Dataset, arguments: argparse.Namespace, row: Row, seed: int) -> It
         forget_peak()
         started = time.perf_counter()
         trained_servable = algorithm.model.servable
-        assert not isinstance(trained_servable, Blend)
+        assert not isinstance(trained_servable, BlendServable)
         servable = re_ranked(trained_servable, prepared, run, ranking, calibration)
         model = Trained(dataclasses.replace(algorithm.model, servable=servable))
         times = {"train_s": round(trained + time.perf_counter() - started, 1), "peak_mib": max(peak, peak_mib())}
@@ -193,7 +193,7 @@ def _weights(algorithm: Trained) -> list[str]:
 
 def _members(algorithm: Trained) -> Sequence[Servable]:
     servable = algorithm.model.servable
-    assert not isinstance(servable, Blend)
+    assert not isinstance(servable, BlendServable)
     return servable.members if isinstance(servable, Ensemble) else [servable]
 
 

@@ -21,7 +21,7 @@ from benchmarks.record import RESULTS, record
 from xclearn import algorithms, config
 from xclearn.data import Dataset, Split, load_dataset
 from xclearn.inference import Model, load_model
-from xclearn.inference.blend import Blend
+from xclearn.inference.blend import BlendServable
 from xclearn.inference.placed import device_predictor
 from xclearn.inference.servable import Ensemble, Servable
 
@@ -35,7 +35,7 @@ def main() -> None:
     model = load_model(arguments.model) if arguments.model else trained(data, arguments)
     row = {"data": data.name, "algorithm": model.about["algorithm"], "settings": " ".join(arguments.set)}
     row |= {"seed": arguments.seed, "device": arguments.device, "labels": data.n_labels}
-    assert not isinstance(model.servable, Blend)
+    assert not isinstance(model.servable, BlendServable)
     row |= measure(model.servable, data.split("test"), arguments.device, arguments.repeats)
     print(" ".join(f"{name}={value}" for name, value in row.items()), flush=True)
     record("predict_device", row, arguments.folder)

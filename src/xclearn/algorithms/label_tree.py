@@ -25,7 +25,7 @@ from typing import Annotated, Any, ClassVar, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import AUTO, Auto, Count, Range, Rate, Span, Weight
+from xclearn.config import AUTO, Count, Range, Rate, Span, Weight
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import LabelTrees, Tree, TreeLevel
 from xclearn.labels.clustering import cluster_labels, label_centroids
@@ -41,6 +41,7 @@ from xclearn.parts.linear import (
     tree_levels,
     usual_text_weight,
 )
+from xclearn.parts.setting_types import LabelTextWeight
 from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.plan import Plan, StageCost
@@ -50,8 +51,6 @@ from xclearn.training.scoring import best_text_weight
 from xclearn.training.stage import Stage, Stopping
 
 _GROWTH = 3  # weights of a level for each entry of the documents' features, about
-
-_LabelTextWeight = Annotated[Auto[Weight], Span(0.0, 0.5, of_label_texts=True)]
 
 
 @final
@@ -70,7 +69,7 @@ class LabelTree(Algorithm):
     epochs: Count = 20  # passes of the solver over its examples at most
     threshold: Annotated[Weight, Span(0.01, 0.3, log=True)] = 0.1  # weights up to this are dropped
     beam: Annotated[Count, Span(5, 40, log=True)] = 10  # nodes of a level that a search goes on from
-    label_text_weight: _LabelTextWeight = AUTO  # of the cosine with the label's text; 0 leaves it out
+    label_text_weight: LabelTextWeight = AUTO  # of the cosine with the label's text; 0 leaves it out
     game: GameStep | None = None  # pass the scores of the best labels on over a label graph
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 

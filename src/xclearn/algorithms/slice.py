@@ -21,12 +21,13 @@ from typing import Annotated, Any, ClassVar, final
 import numpy as np
 import torch
 
-from xclearn.config import AUTO, Auto, Count, Share, Span
+from xclearn.config import AUTO, Auto, Count, Span
 from xclearn.inference.components import Bag, Layer, Relu
 from xclearn.inference.servable import Servable
 from xclearn.inference.shortlists import Mix
 from xclearn.parts.frozen import latent_tokens, solved
 from xclearn.parts.linear import Solver
+from xclearn.parts.setting_types import FusionWeight
 from xclearn.search.nearest import Method
 from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm
@@ -41,7 +42,6 @@ _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # to choose fr
 _FUSION_WEIGHT = 0.9
 
 _ShortlistSize = Annotated[Count, Span(50, 1000, log=True)]
-_FusionWeight = Annotated[Auto[Share], Span(0.0, 1.0)]
 
 
 @final
@@ -56,7 +56,7 @@ class Slice(Algorithm):
     shortlist_size: _ShortlistSize = 300  # labels on a document's list, and scored when predicting
     search: Method | None = None  # exact, or an index of faiss; none: by the number of labels and what is installed
     epochs: Count = 20  # passes of the solver over its examples at most
-    fusion_weight: _FusionWeight = AUTO  # of classifiers beside the similarity to label centres
+    fusion_weight: FusionWeight = AUTO  # of classifiers beside the similarity to label centres
     stopping: Stopping | None = None  # choose fusion_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002

@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import AUTO, Auto, Count, Rate, Span, Weight
+from xclearn.config import AUTO, Count, Rate, Span, Weight
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import SparseClassifier
 from xclearn.parts.linear import (
@@ -35,6 +35,7 @@ from xclearn.parts.linear import (
     require_label_text,
     usual_text_weight,
 )
+from xclearn.parts.setting_types import LabelTextWeight
 from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.plan import Plan, StageCost
@@ -45,8 +46,6 @@ from xclearn.training.stage import Stage, Stopping
 
 _AT_ONCE = 4096  # labels trained between two checkpoints
 _WEIGHTS = 3  # of a label for each feature of each of its documents, about
-
-_LabelTextWeight = Annotated[Auto[Weight], Span(0.0, 0.5, of_label_texts=True)]
 
 
 @final
@@ -61,7 +60,7 @@ class SparseOneVsAll(Algorithm):
     cost: Annotated[Rate, Span(0.1, 10.0, log=True)] = 1.0  # of the loss against short weights
     epochs: Count = 20  # passes of the solver over its examples at most
     threshold: Annotated[Weight, Span(0.005, 0.2, log=True)] = 0.05  # weights up to this are dropped
-    label_text_weight: _LabelTextWeight = AUTO  # of the cosine with the label's text; 0 leaves it out
+    label_text_weight: LabelTextWeight = AUTO  # of the cosine with the label's text; 0 leaves it out
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002

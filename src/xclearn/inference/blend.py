@@ -60,7 +60,7 @@ class Evidence(NamedTuple):
 @final
 @component("sparse_rows.v1")
 @dataclass(frozen=True)
-class SparseRows(Part):
+class CsrRows(Part):
     """A sparse matrix as tensors."""
 
     starts: Annotated[np.ndarray, offsets("rows", to="entries")]
@@ -69,7 +69,7 @@ class SparseRows(Part):
     width: Annotated[int, SizeOf("columns")]
 
     @classmethod
-    def of(cls, matrix: sp.csr_matrix) -> SparseRows:
+    def of(cls, matrix: sp.csr_matrix) -> CsrRows:
         rows = sp.csr_matrix(matrix, dtype=np.float32)
         rows.sort_indices()
         return cls(rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, int(rows.shape[1]))
@@ -92,8 +92,8 @@ class SparseRows(Part):
 class Memory(Part):
     """Training documents and their labels: a label's score is the share of the nearest documents that have it."""
 
-    documents: Annotated[SparseRows, Inner({"rows": "documents", "columns": "features"})]  # of length one
-    labels: Annotated[SparseRows, Inner({"rows": "documents", "columns": "labels"})]
+    documents: Annotated[CsrRows, Inner({"rows": "documents", "columns": "features"})]  # of length one
+    labels: Annotated[CsrRows, Inner({"rows": "documents", "columns": "labels"})]
     size: Annotated[int, Range(1)]  # nearest documents that are asked
     power: Annotated[float, Range(0, open_low=True)]  # of a document's cosine, as its weight
 
@@ -117,8 +117,8 @@ class Sources(Part):
 
     vectoriser: Vectoriser  # of the parts that are no members
     members: Mapping[str, Servable | Ensemble]
-    label_texts: Annotated[SparseRows | None, Inner(_BY_LABEL, empty=True)]  # of length one
-    centroids: Annotated[SparseRows | None, Inner(_BY_LABEL, empty=True)]  # the mean of a label's documents, the same
+    label_texts: Annotated[CsrRows | None, Inner(_BY_LABEL, empty=True)]  # of length one
+    centroids: Annotated[CsrRows | None, Inner(_BY_LABEL, empty=True)]  # the mean of a label's documents, the same
     memory: Annotated[Memory | None, Inner({"features": "features", "labels": "labels"}, empty=True)]
     counts: Annotated[np.ndarray, Tensor("labels", ("float32",), least=0)]  # training documents of each label
     depth: Annotated[int, Range(1)]  # labels that each source names
@@ -130,7 +130,7 @@ class Sources(Part):
     @property
     def lists(self) -> list[str]:
         """The sources that name labels."""
-        of_parts: dict[str, SparseRows | Memory | None] = {"label text": self.label_texts, "memory": self.memory}
+        of_parts: dict[str, CsrRows | Memory | None] = {"label text": self.label_texts, "memory": self.memory}
         return [*self.members, *(name for name, part in of_parts.items() if part is not None)]
 
     @property
@@ -218,7 +218,7 @@ class Sources(Part):
 @final
 @component("blend.v1")
 @dataclass(frozen=True)
-class Blend(Part):
+class BlendServable(Part):
     """The probability of each candidate, from all evidence about it."""
 
     sources: Sources
@@ -318,7 +318,7 @@ class Blend(Part):
         return TopK(ids, best.astype(np.float32))
 
 
-AnyServable: TypeAlias = Servable | Ensemble | Blend  # what a model holds
+AnyServable: TypeAlias = Servable | Ensemble | BlendServable  # what a model holds
 
 
 def servables_of(servable: AnyServable) -> list[Servable]:

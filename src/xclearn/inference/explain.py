@@ -15,7 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from xclearn.inference.blend import AnyServable, Blend
+from xclearn.inference.blend import AnyServable, BlendServable
 from xclearn.inference.components import Bag, Classifier, GatedBlock, Layer, Relu, Residual, Sigmoid, Unit
 from xclearn.inference.exported import PackedClassifier
 from xclearn.inference.labels import predict_among
@@ -139,7 +139,7 @@ def _without_each_word(predictor: Predictor, text: str, labels: np.ndarray) -> l
     variants = [text, "", *(_without(text, word) for word in asked)]
     scores = np.stack([_scores_of(predictor, variant, labels) for variant in variants], axis=1)  # (m, 2 + words)
     whole, explanations = [text, *variants[2:]], []
-    blend = predictor.model.servable if isinstance(predictor.model.servable, Blend) else None
+    blend = predictor.model.servable if isinstance(predictor.model.servable, BlendServable) else None
     for label, (value, rest, *left) in zip(labels.tolist(), scores.tolist(), strict=True):
         lost = [(word, value - score) for word, score in zip(asked, left, strict=True)]
         said = [] if blend is None else votes(_asked(predictor, blend), text, asked, whole, label)
@@ -147,9 +147,9 @@ def _without_each_word(predictor: Predictor, text: str, labels: np.ndarray) -> l
     return explanations
 
 
-def _asked(predictor: Predictor, blend: Blend) -> Blend:
+def _asked(predictor: Predictor, blend: BlendServable) -> BlendServable:
     """The blend with its members in the forms that answer."""
-    return predictor.answers if isinstance(predictor.answers, Blend) else blend
+    return predictor.answers if isinstance(predictor.answers, BlendServable) else blend
 
 
 def _without(text: str, word: str) -> str:

@@ -20,7 +20,7 @@ from xclearn.data.dataset import Dataset, Documents, Split, kind_of, take_docume
 from xclearn.data.splits import pairs_matrix
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, DataError, ModelError
-from xclearn.inference.blend import AnyServable, Blend
+from xclearn.inference.blend import AnyServable, BlendServable
 from xclearn.inference.components import AllLabels, Candidates, Classifier, ClusterBeam
 from xclearn.inference.evaluation import label_weights
 from xclearn.inference.exported import PRECISIONS, PackedClassifier, PackedRows, TokenFeatures, TokenIndex
@@ -298,7 +298,7 @@ def _as_broad(candidates: GameBeam | LearnedEdges, breadth: int) -> Candidates:
 
 
 def _members(servable: AnyServable) -> Sequence[Servable]:
-    if isinstance(servable, Blend):
+    if isinstance(servable, BlendServable):
         todo = "Serve its folder as it is; or train one algorithm, `xc train -a decaf`, and export that."
         raise ConfigError("a blend of several models cannot be exported", got="blend", todo=todo)
     return servable.members if isinstance(servable, Ensemble) else [servable]

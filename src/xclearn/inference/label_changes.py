@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import ModelError
-from xclearn.inference.blend import AnyServable, Blend, Memory, Sources, SparseRows, servables_of
+from xclearn.inference.blend import AnyServable, BlendServable, CsrRows, Memory, Sources, servables_of
 from xclearn.inference.components import AllLabels, Candidates, Classifier, ClusterBeam
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.sparse import LabelTrees, SparseClassifier, TextMix, Tree, TreeLevel, unit_rows
@@ -67,7 +67,7 @@ class Additions:
 def grown(servable: AnyServable, makers: Sequence[TextRows | None], added: Additions) -> AnyServable:
     """The same with more labels after those it has; `makers` are of `servables_of`."""
     maker = dict(zip(map(id, servables_of(servable)), makers, strict=True))
-    if not isinstance(servable, Blend):
+    if not isinstance(servable, BlendServable):
         return _each(servable, lambda part: _grown(part, maker[id(part)], added))
     if servable.sources.label_texts is None and not any(
         _reads_texts(part, maker[id(part)]) for part in servables_of(servable)
@@ -83,12 +83,12 @@ def grown(servable: AnyServable, makers: Sequence[TextRows | None], added: Addit
 
 def shrunk(servable: AnyServable, kept: np.ndarray) -> AnyServable:
     """The same with the `kept` labels (ascending) only."""
-    if not isinstance(servable, Blend):
+    if not isinstance(servable, BlendServable):
         return _each(servable, lambda part: _shrunk(part, kept))
     sources, weights = servable.sources, servable.inverse_propensity
     memory = sources.memory
     if memory is not None:
-        memory = replace(memory, labels=SparseRows.of(memory.labels.matrix[:, kept]))
+        memory = replace(memory, labels=CsrRows.of(memory.labels.matrix[:, kept]))
     made = replace(
         sources,
         members=_members(servable, lambda part: _shrunk(part, kept)),
@@ -100,7 +100,7 @@ def shrunk(servable: AnyServable, kept: np.ndarray) -> AnyServable:
     return replace(servable, sources=made, inverse_propensity=None if weights is None else weights[kept])
 
 
-def _members(blend: Blend, change: Callable[[Servable], Servable]) -> Mapping[str, Servable | Ensemble]:
+def _members(blend: BlendServable, change: Callable[[Servable], Servable]) -> Mapping[str, Servable | Ensemble]:
     return {name: _each(member, change) for name, member in blend.sources.members.items()}
 
 
@@ -141,12 +141,12 @@ def _remembering(memory: Memory, vectoriser: Vectoriser, added: Additions) -> Me
     own = sp.csr_matrix((ones, (np.arange(len(ones)), width + added.owners)), (len(ones), width + len(added)))
     before = memory.labels.matrix
     wider = sp.csr_matrix((before.data, before.indices, before.indptr), (before.shape[0], width + len(added)))
-    labels = SparseRows.of(sp.vstack([wider, own], format="csr"))
+    labels = CsrRows.of(sp.vstack([wider, own], format="csr"))
     return replace(memory, documents=_with_rows(memory.documents, rows), labels=labels)
 
 
-def _with_rows(rows: SparseRows, more: sp.csr_matrix) -> SparseRows:
-    return SparseRows.of(sp.vstack([rows.matrix, more], format="csr"))
+def _with_rows(rows: CsrRows, more: sp.csr_matrix) -> CsrRows:
+    return CsrRows.of(sp.vstack([rows.matrix, more], format="csr"))
 
 
 def _reads_texts(servable: Servable, maker: TextRows | None) -> bool:
@@ -282,8 +282,8 @@ def _places(kept: np.ndarray, n: int) -> np.ndarray:
     return place
 
 
-def _rows_at(rows: SparseRows | None, kept: np.ndarray) -> SparseRows | None:
-    return None if rows is None else SparseRows.of(rows.matrix[kept])
+def _rows_at(rows: CsrRows | None, kept: np.ndarray) -> CsrRows | None:
+    return None if rows is None else CsrRows.of(rows.matrix[kept])
 
 
 def _is_sparse(servable: Servable) -> bool:

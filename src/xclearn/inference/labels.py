@@ -17,7 +17,7 @@ import numpy as np
 from xclearn.data.dataset import LabelSet
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError
-from xclearn.inference.blend import Blend
+from xclearn.inference.blend import BlendServable
 from xclearn.inference.components import AllLabels, Candidates, Step
 from xclearn.inference.graph import GameScorer
 from xclearn.inference.predictor import Predictor
@@ -120,7 +120,7 @@ def predict_among(
 ) -> TopK:
     """The k best of these labels (m,) for each text: ids, scores (n, k), −1 where fewer of them are candidates."""
     servable = predictor.model.servable
-    if isinstance(servable, Blend):
+    if isinstance(servable, BlendServable):
         ids, scores = predictor.predict(texts, servable.widest, tail=tail)
         others = ~np.isin(ids, labels)
         order = np.argsort(others, axis=1, kind="stable")[:, :k]  # the chosen ones first, in their order

@@ -14,7 +14,7 @@ from xclearn.data.dataset import NO_PAIRS, Documents, LabelSet
 from xclearn.data.shown import html_table
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError
-from xclearn.inference.blend import Blend
+from xclearn.inference.blend import BlendServable
 from xclearn.inference.evaluation import evaluate_and_note
 from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.native import strings_at
@@ -80,13 +80,15 @@ class Predictor:
 
     @property
     def tail(self) -> float | None:
-        """How much labels of few documents are lifted where nothing else is asked for; None: the model cannot."""
+        """The default weight of rare labels; None where the model has no such weight."""
         servable = self.model.servable
-        return servable.tail if isinstance(servable, Blend) and servable.inverse_propensity is not None else None
+        if not isinstance(servable, BlendServable) or servable.inverse_propensity is None:
+            return None
+        return servable.tail
 
     def require_tail(self, tail: float) -> None:
         """Refuse an exponent that is out of range, and a model that cannot lift labels of few documents."""
-        if not isinstance(self.model.servable, Blend):
+        if not isinstance(self.model.servable, BlendServable):
             todo = "Train it with blend, or with calibrate = true; or leave tail out."
             raise ConfigError("the model knows no propensities", where="tail", got=tail, todo=todo)
         self.model.servable.checked_tail(tail)
@@ -105,9 +107,9 @@ class Predictor:
         """
         if tail is None:
             return self.answers.predict(documents, k, exclude)
-        if not isinstance(self.answers, Blend):
+        if not isinstance(self.answers, BlendServable):
             self.require_tail(float(np.max(tail)))
-        assert isinstance(self.answers, Blend)
+        assert isinstance(self.answers, BlendServable)
         return self.answers.predict(documents, k, exclude, tail)
 
     def suggest(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
 from xclearn.errors import PlanError
-from xclearn.inference.blend import AnyServable, Blend, Sources
+from xclearn.inference.blend import AnyServable, BlendServable, Sources
 from xclearn.inference.native import Native, native_predictor
 from xclearn.inference.placed import DevicePredictor, on_device, part_for_cpu
 from xclearn.inference.servable import Ensemble, Servable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xclearn.inference.folder import Model
 
 OneForm: TypeAlias = DevicePredictor | Native | Servable | Ensemble
-Runner: TypeAlias = OneForm | Blend
+Runner: TypeAlias = OneForm | BlendServable
 
 _made: WeakKeyDictionary[Model, dict[tuple[str, int | None], Runner]] = WeakKeyDictionary()
 
@@ -36,7 +36,7 @@ def runner(model: Model, device: str = "cpu", n_threads: int | None = None) -> R
 
 def form_of(servable: AnyServable, device: str = "cpu", n_threads: int | None = None) -> Runner:
     """As `runner` for a servable without a model; nothing is kept."""
-    if isinstance(servable, Blend):
+    if isinstance(servable, BlendServable):
         return replace(servable, sources=answered_on(servable.sources, device, n_threads))
     return one_form(servable, device, n_threads)
 

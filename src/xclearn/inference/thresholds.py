@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 
 from xclearn.errors import ConfigError
-from xclearn.inference.blend import AnyServable, Blend
+from xclearn.inference.blend import AnyServable, BlendServable
 from xclearn.inference.operating_points import BAND_NAMES, BANDS, OperatingPoints, Point, band_of
 
 _NEVER = 2.0  # no probability is as high
@@ -61,7 +61,7 @@ class Threshold:
         chosen = self.point(servable)
         return [] if chosen is None else [_words(chosen)]
 
-    def _by_band(self, blend: Blend) -> dict[int, Point]:
+    def _by_band(self, blend: BlendServable) -> dict[int, Point]:
         """Of each band of labels that reaches the precision; labels of the others are never given."""
         if not blend.bands:
             raise ConfigError("the model knows no thresholds by frequency", where="by frequency", todo=_TODO)
@@ -84,11 +84,11 @@ def points_of(servable: AnyServable) -> OperatingPoints:
 
 def knows_thresholds(servable: AnyServable) -> bool:
     """Whether a precision or the best F1 can be asked for."""
-    return isinstance(servable, Blend) and servable.points is not None
+    return isinstance(servable, BlendServable) and servable.points is not None
 
 
-def _calibrated(servable: AnyServable) -> Blend:
-    if not isinstance(servable, Blend) or servable.points is None:
+def _calibrated(servable: AnyServable) -> BlendServable:
+    if not isinstance(servable, BlendServable) or servable.points is None:
         raise ConfigError("the model knows no thresholds", where="threshold", todo=_TODO)
     return servable
 

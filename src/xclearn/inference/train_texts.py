@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.inference.blend import AnyServable, Blend
+from xclearn.inference.blend import AnyServable, BlendServable
 from xclearn.inference.components import component
 from xclearn.inference.declared import Part, SizeOf, ids, offsets
 from xclearn.inference.servable import Ensemble
@@ -67,7 +67,7 @@ class TrainTexts(Part):
 
 def _unit_vectors(servable: AnyServable, texts: list[str]) -> Any:
     """(n, D) of length one, by the encoder that the first scorer reads; sparse where that gives sparse rows."""
-    if isinstance(servable, Blend):
+    if isinstance(servable, BlendServable):
         return unit_rows(sp.csr_matrix(servable.vectoriser.transform(texts)))
     first = servable.members[0] if isinstance(servable, Ensemble) else servable
     encoded: Any = first.encoders[first.scorers[0].vector].encode(first.vectoriser.transform(texts))

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.data.dataset import NO_PAIRS
-from xclearn.inference.blend import COLUMNS, Blend, Evidence
+from xclearn.inference.blend import COLUMNS, BlendServable, Evidence
 from xclearn.inference.sparse import unit_rows
 
 _NAMED = -3  # the column that counts the sources which name a label
@@ -30,7 +30,7 @@ class Vote(NamedTuple):
     tokens: list[tuple[str, float]]  # the words that count most, by what each adds
 
 
-def votes(blend: Blend, text: str, words: Sequence[str], variants: Sequence[str], label: int) -> list[Vote]:
+def votes(blend: BlendServable, text: str, words: Sequence[str], variants: Sequence[str], label: int) -> list[Vote]:
     """Of every source that names the label, the loudest first; `variants` are the text without each of the `words`."""
     sources = blend.sources
     found = sources.evidence([text])
@@ -64,7 +64,7 @@ def _silent(values: np.ndarray, own: slice, name: str, names: Sequence[str]) -> 
 
 
 def _of_member(
-    blend: Blend, place: int, words: Sequence[str], variants: Sequence[str], label: int
+    blend: BlendServable, place: int, words: Sequence[str], variants: Sequence[str], label: int
 ) -> list[tuple[str, float]]:
     """The score that is lost without each word."""
     form, depth = blend.sources.answering[place], min(blend.sources.depth, blend.n_labels)
@@ -73,7 +73,7 @@ def _of_member(
     return _largest(zip(words, (scores[0] - scores[1:]).tolist(), strict=True))
 
 
-def _of_part(blend: Blend, name: str, text: str, label: int) -> list[tuple[str, float]]:
+def _of_part(blend: BlendServable, name: str, text: str, label: int) -> list[tuple[str, float]]:
     """Words in common with the label's text, or with the nearest training text that has the label."""
     sources, row = blend.sources, _row(blend, text)
     if name == "label text":
@@ -87,7 +87,7 @@ def _of_part(blend: Blend, name: str, text: str, label: int) -> list[tuple[str, 
     return _common(blend, row, memory.documents.matrix[near[0]]) if len(near) else []
 
 
-def _centroid(blend: Blend, found: Evidence, place: int, whole: float, text: str) -> Iterator[Vote]:
+def _centroid(blend: BlendServable, found: Evidence, place: int, whole: float, text: str) -> Iterator[Vote]:
     """The mean of the label's documents names no label, and has its say about each."""
     sources = blend.sources
     if sources.centroids is None:
@@ -100,11 +100,11 @@ def _centroid(blend: Blend, found: Evidence, place: int, whole: float, text: str
         yield Vote("centroid", cosine, None, lost, tokens)
 
 
-def _row(blend: Blend, text: str) -> sp.csr_matrix:
+def _row(blend: BlendServable, text: str) -> sp.csr_matrix:
     return unit_rows(sp.csr_matrix(blend.sources.vectoriser.transform([text]), dtype=np.float32))
 
 
-def _common(blend: Blend, row: sp.csr_matrix, other: sp.csr_matrix) -> list[tuple[str, float]]:
+def _common(blend: BlendServable, row: sp.csr_matrix, other: sp.csr_matrix) -> list[tuple[str, float]]:
     """What each word in common adds to the cosine of two rows of length one."""
     product = sp.csr_matrix(row.multiply(other))
     vectoriser: Any = blend.sources.vectoriser

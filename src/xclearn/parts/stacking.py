@@ -16,8 +16,8 @@ from xclearn.inference.stackers import Isotonic, LinearStacker, MeanStacker, Tre
 from xclearn.parts.held_out import HeldOut
 from xclearn.parts.probabilities import Judged, calibrated
 
-Kind = Literal["linear", "trees", "both"]
-KINDS: tuple[Kind, ...] = ("linear", "both")
+StackerKind = Literal["linear", "trees", "both"]
+KINDS: tuple[StackerKind, ...] = ("linear", "both")
 
 _POINTS = 328  # of a curve that is learnt from nothing
 _FURTHEST = 17.0  # logits beyond any that a member gives
@@ -35,7 +35,7 @@ class Learnt(NamedTuple):
     judged: Judged
 
 
-def learn(data: HeldOut, kind: Kind) -> Learnt:
+def learn(data: HeldOut, kind: StackerKind) -> Learnt:
     """A stacker of a kind over all evidence."""
     return _learn(data, {"linear": _linear, "trees": _trees, "both": _both}[kind])
 

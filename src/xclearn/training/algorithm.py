@@ -27,7 +27,7 @@ from xclearn.data.shown import html_table
 from xclearn.data.splits import fingerprints
 from xclearn.data.topk import TopK
 from xclearn.errors import ModelError, NotFitted
-from xclearn.inference.blend import AnyServable, Blend
+from xclearn.inference.blend import AnyServable, BlendServable
 from xclearn.inference.evaluation import evaluate_and_note, label_counts
 from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.label_editing import NewLabel, with_labels, without_labels
@@ -37,14 +37,14 @@ from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.text_rows import TextRows
 from xclearn.metrics import Report
 from xclearn.parts.calibration import Calibration
-from xclearn.parts.re_ranking import SparseRanking
+from xclearn.parts.sparse_ranking import SparseRanking
 from xclearn.text import TextSettings
 from xclearn.training.calibrating import calibrated_alone, cut_for_probabilities
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.plan import Plan, available_memory, measured_flops, require_fit
 from xclearn.training.prepare import Prepared, Size, prepare
 from xclearn.training.progress import progress_shown
-from xclearn.training.re_ranking import re_ranked, require_hold_out
+from xclearn.training.ranker_training import re_ranked, require_hold_out
 from xclearn.training.run import Callback, Run, pick_device
 from xclearn.training.sharding import require_alone_or
 from xclearn.training.stage import Stage, Stopping
@@ -181,7 +181,7 @@ class Algorithm(Calibrating, ABC):
                 chosen._servable(prepared)  # its label rows go to the first process
                 return self
             servable = chosen._finished(prepared, run)
-            if chosen.calibrate and not isinstance(servable, Blend):
+            if chosen.calibrate and not isinstance(servable, BlendServable):
                 servable = calibrated_alone(self.name, servable, prepared, held or prepared.held_out, run)
         about = self._about(chosen, data, run, time.perf_counter() - started) | {"run": fingerprint}
         counts = label_counts(data).astype(np.int32)
@@ -300,7 +300,7 @@ class Algorithm(Calibrating, ABC):
     def _finished(self, data: Prepared, run: Run) -> AnyServable:
         """What the trained stages serve, followed by a re-ranking where one is asked for."""
         servable = self._servable(data)
-        if isinstance(servable, Blend):  # has neither setting
+        if isinstance(servable, BlendServable):  # has neither setting
             return servable
         return re_ranked(servable, data, run, self.sparse_ranker, self.calibration)
 

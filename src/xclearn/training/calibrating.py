@@ -13,7 +13,7 @@ import numpy as np
 from xclearn.data.dataset import Dataset, Split
 from xclearn.data.splits import hold_out
 from xclearn.errors import ConfigError
-from xclearn.inference.blend import Blend, Sources
+from xclearn.inference.blend import BlendServable, Sources
 from xclearn.inference.operating_points import OperatingPoints
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.labels.propensity import inverse_propensity
@@ -40,7 +40,7 @@ def cut_for_probabilities(data: Dataset, seed: int) -> tuple[Dataset, Split | No
 
 def calibrated_alone(
     name: str, servable: Servable | Ensemble, data: Prepared, held: Split | None, run: Run
-) -> Servable | Ensemble | Blend:
+) -> Servable | Ensemble | BlendServable:
     """The same ranking with probabilities for scores; as it is where there are too few documents to learn them on."""
     counts = np.asarray(data.relevance.sum(axis=0), dtype=np.float32).ravel()
     sources = Sources(data.vectoriser, {name: servable}, None, None, None, counts, _DEPTH)
@@ -56,12 +56,12 @@ def propensity_weights(counts: np.ndarray, data: Prepared) -> np.ndarray:
     return inverse_propensity(counts, data.relevance.shape[0], *data.propensity).astype(np.float32)
 
 
-def with_probabilities(sources: Sources, learnt: Learnt, weights: np.ndarray, tail: float, run: Run) -> Blend:
+def with_probabilities(sources: Sources, learnt: Learnt, weights: np.ndarray, tail: float, run: Run) -> BlendServable:
     """What is served; the card says how good the probabilities are, where F1 is best and what precision costs."""
     points, bands = learnt.judged.points(), learnt.judged.points_by_band()
     _note(learnt.judged, points, run)
     run.note(tail=tail)
-    return Blend(sources, learnt.stacker, learnt.calibration, points, learnt.unseen, bands, weights, tail)
+    return BlendServable(sources, learnt.stacker, learnt.calibration, points, learnt.unseen, bands, weights, tail)
 
 
 def _note(found: Judged, points: OperatingPoints | None, run: Run) -> None:

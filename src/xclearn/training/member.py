@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import final
 
 from xclearn.errors import ConfigError
-from xclearn.inference.blend import Blend
+from xclearn.inference.blend import BlendServable
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.prepare import Prepared
@@ -42,6 +42,6 @@ class Member:
     def servable(self) -> Servable | Ensemble:
         """What the trained stages serve."""
         served = self.algorithm._finished(self._data, self._run)
-        if isinstance(served, Blend):
+        if isinstance(served, BlendServable):
             raise ConfigError("a blend cannot be a member of another", where="members", got=self.algorithm.name)
         return served

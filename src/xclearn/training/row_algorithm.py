@@ -25,9 +25,10 @@ from xclearn.parts.encoder_settings import (
     encoder_working,
     make_encoder,
 )
-from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_training import Negatives, RowStep, RowTask, row_classifier, row_weights
 from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
+from xclearn.parts.setting_types import EmbeddingDim
+from xclearn.parts.sparse_ranking import SparseRanking
 from xclearn.text import Pretrained, Words
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.plan import Plan, stage_cost
@@ -38,7 +39,6 @@ from xclearn.training.scoring import task_score
 from xclearn.training.stage import Stage, Stopping
 
 _EXACT_ON_CPU = 20_000  # labels
-_EmbeddingDim = Annotated[Auto[Count], Span(64, 512, log=True)]
 
 
 @dataclass(kw_only=True)
@@ -47,7 +47,7 @@ class RowAlgorithm(Algorithm):
 
     vectoriser: AnyText = field(default_factory=Words)  # how texts become tokens
     encoder: Auto[EncoderSettings] = AUTO  # auto: what fits the vectoriser
-    embedding_dim: _EmbeddingDim = AUTO  # length of document and label vectors; a transformer has its own
+    embedding_dim: EmbeddingDim = AUTO  # length of document and label vectors; a transformer has its own
     epochs: Annotated[Auto[Count], Span(5, 40)] = AUTO  # passes over train
     batch_size: Auto[Count] = AUTO  # documents per step
     encoder_lr: Annotated[Rate, Span(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of the encoder (Adam)

@@ -53,9 +53,10 @@ from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.frozen import Frozen, latent_tokens, solved
 from xclearn.parts.game import GameStep
 from xclearn.parts.losses import OutputLoss
-from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_training import Negatives, RowTask, encoded, unigram_chance
 from xclearn.parts.rows import DenseRows, SparseRows, feature_rows
+from xclearn.parts.setting_types import FusionWeight, LabelLr
+from xclearn.parts.sparse_ranking import SparseRanking
 from xclearn.parts.transfer import Transfer, TransferBlock, TransferEncoder
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import ListSource
@@ -72,9 +73,6 @@ from xclearn.training.stage import Stage, Stopping
 _Parts: TypeAlias = tuple[dict[str, Encoder], list[Scorer]]  # of a member
 _LISTS_LR, _RERANKER_LR = 1.0, 0.4  # of label rows by SGD: fewer labels a step, larger steps
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)  # to choose from
-
-_LabelLr = Annotated[Auto[Rate], Span(0.02, 0.5, log=True)]
-_FusionWeight = Annotated[Auto[Share], Span(0.0, 1.0)]
 
 
 @final
@@ -111,7 +109,7 @@ class Astec(Algorithm):
     extreme_lr: Annotated[Rate, Span(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of Module IV (Adam)
     loss: OutputLoss = "bce_sum"  # of Module IV and the re-ranker
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # of label rows; adam is the authors' choice
-    label_lr: _LabelLr = AUTO  # peak learning rate of label rows; auto: by module and optimiser
+    label_lr: LabelLr = AUTO  # peak learning rate of label rows; auto: by module and optimiser
     warm_up: Share = 0.1  # share of each stage in which learning rates rise
     reranker_epochs: Auto[Number] = AUTO  # passes over train of the re-ranker; 0 leaves it out
     reranker_lr: Rate = 0.003  # peak learning rate of the re-ranker (Adam)
@@ -119,7 +117,7 @@ class Astec(Algorithm):
     reranker_random: Number = 50  # random labels beside them; without any it misjudges what is found below them
     reranker_weight: Share = 0.5  # of the re-ranker's logit beside the classifier's
     fusion: Literal["plain", "row_max"] = "plain"  # whether scores are divided by the largest of their row
-    fusion_weight: _FusionWeight = AUTO  # of classifiers beside the similarity to label centres
+    fusion_weight: FusionWeight = AUTO  # of classifiers beside the similarity to label centres
     served_labels: Auto[Count] = AUTO  # labels scored for a document when predicting
     n_members: Count = 1  # ensemble members, each trained on its own
     game: GameStep | None = None  # pass the scores of the best labels on over a label graph

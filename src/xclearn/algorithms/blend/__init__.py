@@ -31,13 +31,12 @@ from xclearn.data.dataset import Dataset, Split, kind_of
 from xclearn.data.splits import FEWEST, hold_outs
 from xclearn.errors import ConfigError
 from xclearn.extras import is_installed
-from xclearn.inference.blend import COLUMNS, Sources, servables_of
-from xclearn.inference.blend import Blend as Served
+from xclearn.inference.blend import COLUMNS, BlendServable, Sources, servables_of
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.text_rows import TextRows
 from xclearn.parts.held_out import HeldOut, judged, together
 from xclearn.parts.probabilities import Judged, best_tail
-from xclearn.parts.stacking import KINDS, Kind, Learnt, dispensed, is_ahead, learn, only, single, unlearnt
+from xclearn.parts.stacking import KINDS, Learnt, StackerKind, dispensed, is_ahead, learn, only, single, unlearnt
 from xclearn.text import WordPiece, Words
 from xclearn.text.pretrained import MINILM
 from xclearn.training.algorithm import Algorithm
@@ -116,7 +115,7 @@ class Blend(Algorithm):
             members = dict(list(members.items())[:1])
             run.note(stacker=f"none: too few documents to hold some out, {next(iter(members))} alone")
             sources = yield from self._sources(members, whole, None, run, "all")
-            self.served_ = Served(sources, *unlearnt(len(sources.value_names)))
+            self.served_ = BlendServable(sources, *unlearnt(len(sources.value_names)))
             return
         learnt, kept, singles = self._learn(judgement, sources, run)
         if self.refit:
@@ -127,7 +126,7 @@ class Blend(Algorithm):
         tail = self.tail if self.tail is not AUTO else best_tail(learnt.judged, singles, weights)
         self.served_ = with_probabilities(sources, learnt, weights, tail, run)
 
-    def _servable(self, data: Prepared) -> Served:  # noqa: ARG002
+    def _servable(self, data: Prepared) -> BlendServable:  # noqa: ARG002
         return self.served_
 
     def _text_rows(self) -> list[TextRows | None]:
@@ -210,8 +209,8 @@ class Blend(Algorithm):
         needed, linear, kept = dispensed(held, list(sources.members), best)
         for name in sources.members.keys() - kept:
             run.note(**{f"dropped {name}": "without it the others rank as well"})
-        stacks: dict[Kind, Learnt] = {"linear": linear}
-        kinds: Sequence[Kind] = KINDS if self.stacker is AUTO else [self.stacker]
+        stacks: dict[StackerKind, Learnt] = {"linear": linear}
+        kinds: Sequence[StackerKind] = KINDS if self.stacker is AUTO else [self.stacker]
         for kind in kinds:
             stacks[kind] = stacks.get(kind) or learn(needed, kind)
         said = {f"{name} alone": one for name, one in alone.items()}

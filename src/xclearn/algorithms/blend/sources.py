@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.data.dataset import Split
-from xclearn.inference.blend import Memory, SparseRows
+from xclearn.inference.blend import CsrRows, Memory
 from xclearn.inference.sparse import unit_rows
 
 _LIGHT = 0.2  # share of a row's heaviest word up to which its words are dropped: they are in most texts and cost most
@@ -17,19 +17,19 @@ _WORDS = 64  # of a row at most, the heaviest
 _NEAREST, _POWER = 50, 3.0  # documents that the memory asks; of their cosine, as a weight
 
 
-def label_text_rows(features: sp.csr_matrix) -> SparseRows:
+def label_text_rows(features: sp.csr_matrix) -> CsrRows:
     """The heavy words of each label's text, (L, V) of length one."""
-    return SparseRows.of(heavy_rows(features))
+    return CsrRows.of(heavy_rows(features))
 
 
-def centroid_rows(documents: sp.csr_matrix, relevance: sp.csr_matrix) -> SparseRows:
+def centroid_rows(documents: sp.csr_matrix, relevance: sp.csr_matrix) -> CsrRows:
     """The heavy words of the mean of each label's documents, (L, V) of length one."""
-    return SparseRows.of(heavy_rows(sp.csr_matrix(relevance.T @ documents)))
+    return CsrRows.of(heavy_rows(sp.csr_matrix(relevance.T @ documents)))
 
 
 def memory_of(documents: sp.csr_matrix, train: Split) -> Memory:
     """The training documents (N, V) and what was right for them."""
-    return Memory(SparseRows.of(documents), SparseRows.of(train.relevance), _NEAREST, _POWER)
+    return Memory(CsrRows.of(documents), CsrRows.of(train.relevance), _NEAREST, _POWER)
 
 
 def heavy_rows(features: sp.csr_matrix) -> sp.csr_matrix:

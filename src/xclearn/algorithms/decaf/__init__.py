@@ -32,8 +32,8 @@ from xclearn.inference.text_rows import TextRows
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.game import GameStep
 from xclearn.parts.label_clusters import cluster_rows, label_vectors
-from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.rows import SparseRows
+from xclearn.parts.sparse_ranking import SparseRanking
 from xclearn.parts.text_network import Blocks, OutputTexts, TextNetwork
 from xclearn.parts.text_training import ClusterOutputs, ClusterShortlister, TextTask, make_clusters
 from xclearn.search.nearest import Method

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, final
 import numpy as np
 import torch
 
-Kind = Literal["plain", "weights", "biases"]
+MixKind = Literal["plain", "weights", "biases"]
 
 EDGES = (1, 2, 4, 8, 16, 64)  # documents at which a group begins; the first group has labels without any
 _LEAST_SLOPE = 1e-3  # of scores that say nothing, which keep their order
@@ -68,7 +68,7 @@ class Pairs(NamedTuple):
     relevant: np.ndarray  # (m,) bool
 
 
-def learn_mix(pairs: Pairs, first: FrequencyMix, kind: Kind) -> FrequencyMix:
+def learn_mix(pairs: Pairs, first: FrequencyMix, kind: MixKind) -> FrequencyMix:
     """Logistic regression on the pairs of what `kind` leaves open.
 
     `plain`: one slope and one bias, so that the order of labels stays. `weights`: of text and, in each group, of what

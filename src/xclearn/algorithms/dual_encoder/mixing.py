@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from xclearn.algorithms.dual_encoder.frequency_mix import FrequencyMix, Kind, Pairs, Rows, candidate_pairs, learn_mix
+from xclearn.algorithms.dual_encoder.frequency_mix import FrequencyMix, MixKind, Pairs, Rows, candidate_pairs, learn_mix
 from xclearn.inference.components import Encoder
 from xclearn.training.prepare import Prepared
 from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Stopping
 
-_KINDS: tuple[Kind, ...] = ("plain", "weights", "biases")
+_KINDS: tuple[MixKind, ...] = ("plain", "weights", "biases")
 _SAMPLE = 4000  # documents of train whose candidates the scores are learnt on, where none are held out
 
 
@@ -42,7 +42,7 @@ def frequency_mix(
 
 
 def _cross_fitted(
-    kind: Kind, first: FrequencyMix, pairs: Pairs, rows: Rows, vectors: torch.Tensor, data: Prepared, metric: str
+    kind: MixKind, first: FrequencyMix, pairs: Pairs, rows: Rows, vectors: torch.Tensor, data: Prepared, metric: str
 ) -> float:
     """The held-out metric where either half of the documents is ranked by what the other half taught."""
     half = pairs.document % 2

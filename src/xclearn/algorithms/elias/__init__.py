@@ -48,9 +48,10 @@ from xclearn.parts.encoder_settings import (
 )
 from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.label_clusters import cluster_rows, membership
-from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_training import Negatives, row_classifier
 from xclearn.parts.rows import SparseRows, feature_rows, reads_tokens
+from xclearn.parts.setting_types import EmbeddingDim
+from xclearn.parts.sparse_ranking import SparseRanking
 from xclearn.text import Words
 from xclearn.training.algorithm import Algorithm, together
 from xclearn.training.plan import Plan, of_members
@@ -59,8 +60,6 @@ from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
 
 _FEWEST = 1e-6  # of the matches of a cluster and a label, whose logarithm is taken
-
-_EmbeddingDim = Annotated[Auto[Count], Span(64, 512, log=True)]
 
 
 @final
@@ -72,7 +71,7 @@ class Elias(Algorithm):
 
     vectoriser: AnyText = field(default_factory=Words)  # how texts become tokens
     encoder: Auto[EncoderSettings] = AUTO  # auto: what fits the vectoriser
-    embedding_dim: _EmbeddingDim = AUTO  # length of document and label vectors; a transformer has its own
+    embedding_dim: EmbeddingDim = AUTO  # length of document and label vectors; a transformer has its own
     batch_size: Auto[Count] = AUTO  # documents per step
     training: Literal["two_stages", "partition", "end_to_end"] = "two_stages"  # stage 1 alone; stage 2 from nothing
     first_epochs: Auto[Count] = AUTO  # of stage 1

@@ -37,9 +37,10 @@ from xclearn.parts.calibration import Calibration
 from xclearn.parts.cost import Weights
 from xclearn.parts.encoder_settings import BagSettings, encoder_weights, usual_dim
 from xclearn.parts.encoders import BagEncoder
-from xclearn.parts.re_ranking import SparseRanking
 from xclearn.parts.row_training import Negatives, RowTask, encoded, row_weights
 from xclearn.parts.rows import SparseRows, feature_rows
+from xclearn.parts.setting_types import FusionWeight, LabelLr
+from xclearn.parts.sparse_ranking import SparseRanking
 from xclearn.parts.transfer import TransferBlock, TransferEncoder
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import Centres
@@ -57,9 +58,6 @@ from xclearn.training.token_table import start_from
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0)  # to choose from
 _MANY_LABELS = 20_000  # above which the encoder is trained more slowly, for longer, in larger batches
 
-_LabelLr = Annotated[Auto[Rate], Span(0.02, 0.5, log=True)]
-_FusionWeight = Annotated[Auto[Share], Span(0.0, 1.0)]
-
 
 @final
 @dataclass(kw_only=True)
@@ -76,7 +74,7 @@ class Lightdxml(Algorithm):
     model_epochs: Auto[Count] = AUTO  # passes over train of encoder and classifiers, all cycles together
     model_lr: Annotated[Auto[Rate], Span(0.0005, 0.02, log=True)] = AUTO  # peak learning rate of the encoder (Adam)
     label_optimiser: Literal["sgd", "adam"] = "sgd"  # of label rows; adam is the authors' choice
-    label_lr: _LabelLr = AUTO  # peak learning rate of label rows; auto: 0.1 or 0.2 for sgd, model_lr for adam
+    label_lr: LabelLr = AUTO  # peak learning rate of label rows; auto: 0.1 or 0.2 for sgd, model_lr for adam
     warm_up: Share = 0.1  # share of training in which learning rates rise
     negatives: Auto[Literal["nearest", "all"]] = AUTO  # labels trained against: nearest by embedding, or every other
     shortlist_size: Count = 500  # nearest labels a document is trained against, and scored when predicting
@@ -95,7 +93,7 @@ class Lightdxml(Algorithm):
     reranker_random: Number = 50  # random labels beside them; without any it misjudges what is found below them
     reranker_weight: Share = 0.5  # of the re-ranker's logit beside the classifier's
     fusion: Literal["plain", "row_max"] = "plain"  # whether scores are divided by the largest of their row
-    fusion_weight: _FusionWeight = AUTO  # of classifiers beside the similarity to label embeddings
+    fusion_weight: FusionWeight = AUTO  # of classifiers beside the similarity to label embeddings
     sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again
     calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
     stopping: Stopping | None = None  # end on a held-out metric, keep the best cycle, and choose fusion_weight by it

@@ -16,7 +16,7 @@ from xclearn.inference import evaluate, load
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.prepare import prepare
-from xclearn.training.re_ranking import _of_one_weight
+from xclearn.training.ranker_training import _of_one_weight
 from xclearn.training.run import Run
 
 # Each so short that the model itself ranks badly.

@@ -25,7 +25,7 @@ from xclearn.inference.token_bag import bag_encoder
 from xclearn.metrics.ranking import hits
 from xclearn.parts.calibration import Calibration, calibration_tree
 from xclearn.parts.linear import Solver, matrix_of
-from xclearn.parts.re_ranking import SparseRanking, ranking_problems
+from xclearn.parts.sparse_ranking import SparseRanking, ranking_problems
 from xclearn.training.prepare import Features, Prepared
 from xclearn.training.run import Run
 from xclearn.training.stage import Stopping
