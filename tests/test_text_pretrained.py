@@ -59,7 +59,7 @@ def test_a_damaged_state_is_refused(vectoriser, change):
 
 @pytest.mark.parametrize("folder", ["", "nothing here"])
 def test_a_folder_without_a_tokeniser_is_named_with_the_way_out(tmp_path, folder):
-    with pytest.raises(ConfigError, match=r"vectoriser.folder: no tokenizer.json here.*save_pretrained.*downloaded"):
+    with pytest.raises(ConfigError, match=r"vectoriser.folder: no tokenizer.json of the encoder.*xc data encoder"):
         Pretrained(folder=folder and str(tmp_path / folder)).learn(["red"])
 
 

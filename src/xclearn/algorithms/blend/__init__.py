@@ -38,7 +38,7 @@ from xclearn.parts.held_out import HeldOut, judged, together
 from xclearn.parts.probabilities import Judged, best_tail
 from xclearn.parts.stacking import KINDS, Learnt, StackerKind, dispensed, is_ahead, learn, only, single, unlearnt
 from xclearn.text import WordPiece, Words
-from xclearn.text.pretrained import MINILM
+from xclearn.text.encoder_folders import MINILM
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.calibrating import propensity_weights, with_probabilities
 from xclearn.training.member import Member

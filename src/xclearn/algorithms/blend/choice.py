@@ -13,7 +13,7 @@ from xclearn import algorithms, config
 from xclearn.data.splits import FEWEST
 from xclearn.extras import is_installed
 from xclearn.text import Pretrained
-from xclearn.text.pretrained import has_weights
+from xclearn.text.encoder_folders import has_weights
 from xclearn.training.prepare import Size
 from xclearn.training.unread import with_own_epochs
 
