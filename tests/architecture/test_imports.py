@@ -27,6 +27,7 @@ SERVE = {"fastapi", "uvicorn", "starlette", "pydantic", "h11"}
 EXTRAS = SERVE | {
     "torch",
     "faiss",
+    "huggingface_hub",
     "transformers",
     "ray",
     "matplotlib",
