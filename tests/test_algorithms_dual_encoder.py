@@ -5,15 +5,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from planted import planted, relevant_first
 
 from xclearn import config, load
 from xclearn.algorithms.dual_encoder import DualEncoder
+from xclearn.algorithms.dual_encoder.tasks import ExactRowTask
 from xclearn.data import Dataset
 from xclearn.errors import DataError
 from xclearn.inference.native import NativePredictor, native_predictor
-from xclearn.training.prepare import Size
+from xclearn.parts.rows import SparseRows
+from xclearn.text import Subwords
+from xclearn.training.checkpoint import Checkpoint
+from xclearn.training.loop import train
+from xclearn.training.prepare import Size, prepare
+from xclearn.training.run import Run
 
 N_LABELS = 24
 SHORT = {"epochs": 15, "row_epochs": 3, "batch_size": 16, "embedding_dim": 32, "n_negatives": 12}
@@ -92,6 +99,77 @@ def test_labels_without_texts_are_refused(data):
     nameless = dataclasses.replace(data, labels=dataclasses.replace(data.labels, texts=None))
     with pytest.raises(DataError, match="reads label texts, and there are none"):
         made().fit(nameless, device="cpu")
+
+
+def exact_task(n_labels: int = 7, dim: int = 5, lr: float = 0.1) -> ExactRowTask:
+    generator = torch.Generator().manual_seed(0)
+    texts, vectors = (torch.nn.functional.normalize(torch.randn(n, dim, generator=generator)) for n in (n_labels, 12))
+    relevance = sp.random(12, n_labels, density=0.3, format="csr", random_state=0, dtype=np.float32)
+    relevance.data[:] = 1
+    positives = SparseRows.of(relevance, torch.device("cpu"))
+    counts = torch.from_numpy(np.asarray(relevance.sum(axis=0)).ravel())
+    return ExactRowTask.starting_at(texts, counts, 2.0, vectors, positives, 20.0, lr)
+
+
+def test_rows_against_all_labels_start_at_their_texts_with_as_many_labels_likely_as_relevant():
+    task = exact_task()
+    changes = task.changes()
+    assert changes.rows.abs().max() < 1e-6
+    logits = task.classifier.logits(task.vectors, torch.arange(7).expand(12, 7))
+    assert float(logits.sigmoid().sum() / 12) == pytest.approx(len(task.positives.columns) / 12, rel=1e-3)
+
+
+def test_a_step_against_all_labels_is_that_of_the_formula():
+    """w ← w − lr Σ (σ(s x·w + b) − y) x in the space where both sides are multiplied by the root of s."""
+    task = exact_task(lr=0.05)
+    rows = torch.tensor([2, 5, 11])
+    weight = task.classifier.weight[:, :5].double().clone()
+    bias = task.classifier.prior
+    x = task.vectors[rows].double()
+    truth = torch.zeros(3, 7, dtype=torch.float64)
+    gathered = task.positives.take(rows)
+    truth[gathered.owner, gathered.columns] = 1
+    error = (x @ weight.T + bias).sigmoid() - truth  # (n, L)
+    task.loss(rows, 0, torch.Generator())
+    moved = task.classifier.weight[:, :5] - weight
+    expected = -0.05 * error.T @ x
+    print(f"largest difference {float((moved - expected).abs().max()):.2e}")
+    torch.testing.assert_close(moved.double(), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(task.classifier.weight[:, 5].double(), -0.05 * error.sum(dim=0), atol=1e-5, rtol=1e-4)
+
+
+def test_what_documents_change_counts_by_how_many_there_are():
+    task = exact_task(lr=0.5)
+    task.loss(torch.arange(12), 0, torch.Generator())
+    free = task.classifier.weight[:, 5]
+    held = task.counts / (task.counts + 2.0)
+    torch.testing.assert_close(task.changes().biases, held * free)
+    assert (task.changes().biases[task.counts > 0] != 0).all()
+
+
+def test_near_labels_are_found_again_only_when_it_is_time_and_kept(data):
+    """One stage trains the encoder, and a resumed run takes the lists that were found before."""
+    fitted = made(hard_negatives=2, hard_size=4, refresh_every=3, epochs=7).fit(data, device="cpu")
+    assert fitted.predict(data.test.documents).ids.shape == (len(data.test), 5)
+    never = made(hard_negatives=2, hard_size=4, refresh_every=7, epochs=7).fit(data, device="cpu")
+    assert (fitted.model.servable.scorers[0].weight != never.model.servable.scorers[0].weight).any()
+
+
+def test_a_blend_can_ask_for_label_texts_alone(data):
+    """The view is the ranking of a dual encoder without rows, from the same training."""
+    prepared = prepare(data, Subwords(), None, 0)
+    run = Run(torch.device("cpu"), 0, Checkpoint.of(None), lambda _: None)
+    chosen = made()._resolve(prepared.size, "cpu")
+    for stage in chosen._stages(prepared, run):
+        train(stage, run)
+    served = chosen._servable(prepared)
+    view = chosen._views(prepared)["texts"].servable
+    alone = made(row_epochs=0)._resolve(prepared.size, "cpu")
+    for stage in alone._stages(prepared, run):
+        train(stage, run)
+    expected = alone._servable(prepared).predict(data.test.documents, N_LABELS).ids
+    np.testing.assert_array_equal(view.predict(data.test.documents, N_LABELS).ids, expected)
+    assert (served.predict(data.test.documents, N_LABELS).ids != expected).any()
 
 
 def test_the_plan_grows_with_what_a_step_holds():

@@ -113,13 +113,15 @@ class DualEncoder(Algorithm):
         gpu, transformer = device == "cuda", isinstance(self.vectoriser, Pretrained)
         usual_epochs = 15 if transformer and gpu else 3 if transformer else 10 * scale
         epochs = usual_epochs if self.epochs is AUTO else self.epochs
+        usual_batch = min(64 if transformer and not gpu else 1024, max(16, size.n_documents // 50))
+        batch = usual_batch if self.batch_size is AUTO else self.batch_size
         against_all = gpu if self.row_negatives is AUTO else self.row_negatives == "all"
         return {
             "encoder": "transformer" if transformer else "bag",
             "embedding_dim": min(320 if gpu else 192, max(32, 2 * math.isqrt(size.n_labels))),
-            "batch_size": min(64 if transformer and not gpu else 1024, max(16, size.n_documents // 50)),
+            "batch_size": usual_batch,
             "epochs": epochs,
-            "lr": 2e-4 if transformer else 0.01,
+            "lr": 2e-4 * math.sqrt(batch / 1024) if transformer else 0.01,  # Adam's steps in small batches are noise
             "texts_at_once": _texts_at_once(self.vectoriser) if gpu else 64,
             "n_positives": 1 if transformer else 3,
             "n_negatives": 0 if transformer else 2048,
