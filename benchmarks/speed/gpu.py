@@ -75,7 +75,12 @@ class _Budget:
 
 
 def _check(arguments: argparse.Namespace, budget: _Budget) -> Iterator[Row]:  # noqa: ARG001
-    for check in gpu_checks.CHECKS:
+    checks = list(gpu_checks.CHECKS)
+    if arguments.device == "cuda":
+        from benchmarks.speed import triton_checks
+
+        checks += triton_checks.CHECKS
+    for check in checks:
         error, allowed = check(arguments.device)
         yield {"what": check.__name__, "error": f"{error:.2e}", "allowed": allowed, "wrong": not error <= allowed}
 

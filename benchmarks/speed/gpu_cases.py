@@ -15,6 +15,7 @@ from xclearn.parts.classifiers import row_width
 from xclearn.parts.encoders import BagEncoder, random_table
 from xclearn.parts.losses import blocks, filled_up
 from xclearn.parts.row_training import Negatives, RowTask, row_classifier
+from xclearn.parts.sparse_products import PlainProduct
 from xclearn.parts.text_network import Blocks, OutputTexts, TextNetwork, first_refinement
 from xclearn.parts.text_training import TextTask
 from xclearn.training.loop import step
@@ -71,13 +72,16 @@ def _rows(case: Case, batch: int, optimiser: str) -> Stage:
     return stages.stage("train", task, 0.003, 1000)
 
 
-def _decaf(case: Case, batch: int, *, refined: bool) -> Stage:
+def _decaf(case: Case, batch: int, *, refined: bool, plain: bool = False) -> Stage:
     dim = row_width(DIM)
     texts = OutputTexts(case.data.texts)
     table = random_table(case.shape.words, dim, torch.Generator().manual_seed(0)).detach().to(case.device)
     refinement = first_refinement(texts, table) if refined else None
     blocks = Blocks(0.25, spectral=True)
     network = TextNetwork(table, [texts], blocks, use_text=True, refinement=refinement, sparse=False).to(case.device)
+    if plain:  # by autograd, whose gradients are the oracle
+        texts.product = PlainProduct(case.data.texts)
+        setattr(network, "mixture", lambda: None)  # noqa: B010 (a method of the class)
     compute = torch.bfloat16 if case.device.type == "cuda" else torch.float32
     task = TextTask(network, case.data.documents, case.data.relevance, -10.0, compute)
     return Decaf(ranker="exact", batch_size=batch)._stage("train", task, 1000, 0.005)
@@ -86,6 +90,7 @@ def _decaf(case: Case, batch: int, *, refined: bool) -> Stage:
 STEPS: dict[str, Callable[[Case, int], Stage]] = {
     "one_vs_all": lambda case, batch: _rows(case, batch, "sgd"),
     "one_vs_all adam": lambda case, batch: _rows(case, batch, "adam"),
+    "decaf plain": lambda case, batch: _decaf(case, batch, refined=True, plain=True),
     "decaf surrogate": lambda case, batch: _decaf(case, batch, refined=False),
     "decaf": lambda case, batch: _decaf(case, batch, refined=True),
 }

@@ -79,17 +79,18 @@ def block_gradient(
     if measure and n_outputs < len(weight):
         scores[:, n_outputs:] = -torch.inf
     position = owner * scores.stride(0) + columns  # (m,) in the flat block
+    wide = torch.promote_types(scores.dtype, torch.float32)
     loss = torch.full((), math.nan, device=x.device)
     if hinge:
-        positive = flat[position].float()  # (m,)
+        positive = flat[position].to(wide)  # (m,)
         scores.add_(1).clamp_(min=0)
         right, wrong = F.relu(1 - positive), F.relu(1 + positive)
         if measure:
-            loss = scores.square().sum(dtype=torch.float32) + ((right.square() - wrong.square()) * inside).sum()
+            loss = scores.square().sum(dtype=wide) + ((right.square() - wrong.square()) * inside).sum()
         flat.index_add_(0, position, (-(right + wrong) * inside).to(scores.dtype))
         return scores.mul_(2), loss
     if measure:
-        loss = F.softplus(scores).sum(dtype=torch.float32) - (flat[position].float() * inside).sum()
+        loss = F.softplus(scores).sum(dtype=wide) - (flat[position].to(wide) * inside).sum()
     scores.sigmoid_()
     flat.index_add_(0, position, inside.to(scores.dtype), alpha=-1)
     return scores, loss

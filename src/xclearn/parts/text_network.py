@@ -23,8 +23,11 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from xclearn.inference import components
-from xclearn.parts.combination import Combine, make_combination
+from xclearn.parts.combination import Combine, Gates, make_combination
+from xclearn.parts.fused_text import Mixture, Own
+from xclearn.parts.row_update import RowSgd
 from xclearn.parts.rows import FeatureBatch, SparseRows, bag_vectors
+from xclearn.parts.sparse_products import DeviceProduct, PlainProduct
 
 
 @final
@@ -54,33 +57,38 @@ class EmbeddingBlock(nn.Module):
 class OutputTexts:
     """The texts of all outputs as a sparse matrix whose product with the token table can be differentiated fast.
 
-    On a GPU the whole product is one sparse-dense multiplication, and its gradient one with the transposed matrix.
+    The whole product is one sparse-dense multiplication, and its gradient one with the transposed matrix.
     """
 
     def __init__(self, rows: SparseRows) -> None:
         self.rows = rows
-        self.matrix, self.transposed = rows.matrix(), rows.transposed().matrix()
+        product = DeviceProduct if rows.indptr.is_cuda else PlainProduct
+        self.product: DeviceProduct | PlainProduct = product(rows)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def embed(self, table: torch.Tensor, outputs: torch.Tensor | None, *, sparse: bool) -> torch.Tensor:
-        """E z of all outputs, or of `outputs` (S,) only: (S, D)."""
+    def embed(
+        self, table: torch.Tensor, outputs: torch.Tensor | None, *, sparse: bool, compute: torch.dtype = torch.float32
+    ) -> torch.Tensor:
+        """E z of all outputs, or of `outputs` (S,) only: (S, D); all of them may be in half precision."""
         if outputs is None:
-            product: torch.Tensor = _StaticProduct.apply(self.matrix, self.transposed, table)
+            product: torch.Tensor = _StaticProduct.apply(self.product, table, compute)
             return product
         return bag_vectors(table, self.rows.take(outputs), sparse=sparse)
 
 
 class _StaticProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, matrix: torch.Tensor, transposed: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-        ctx.transposed = transposed
-        return matrix @ table
+    def forward(
+        ctx: Any, product: DeviceProduct | PlainProduct, table: torch.Tensor, compute: torch.dtype
+    ) -> torch.Tensor:
+        ctx.product = product
+        return product.of(table.to(compute))
 
     @staticmethod
     def backward(ctx: Any, *outer: Any) -> Any:
-        return None, None, ctx.transposed @ outer[0]
+        return None, ctx.product.back(outer[0]), None
 
 
 def first_refinement(texts: OutputTexts, table: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
@@ -152,6 +160,12 @@ class TextNetwork(nn.Module):
         self.dropout = blocks.dropout
         self.use_text = use_text
         self.sparse = sparse
+        self.refinement_update: RowSgd | None = None
+
+    def move_refinements_at_once(self, lr: float) -> None:
+        """Let a step against all outputs move refinements where it has their gradient: it never exists as a whole."""
+        if self.refinement is not None and self.mixture() is not None:
+            self.refinement_update = RowSgd(len(self.refinement), self.refinement.shape[1], lr)
 
     def encode(self, features: FeatureBatch) -> torch.Tensor:
         """Documents → (n, D)."""
@@ -172,6 +186,28 @@ class TextNetwork(nn.Module):
         if self.refinement is not None:
             parts.append(self._rows(self.refinement, outputs))
         return parts if len(parts) == 1 else self.combination(parts)
+
+    def mixture(self) -> Mixture | None:
+        """What `classifiers` multiplies out to, where it can: a block on the text, and perhaps gates and refinements.
+
+        None where texts are convolved over a graph, parts are weighed by attention, or there is no text.
+        """
+        combination = self.combination
+        if not self.use_text or self.convolved or not isinstance(combination, Gates):
+            return None
+        linear, block = self.text_block.linear, self.text_block
+        through, past = block.block_gate.sigmoid(), block.skip_gate.sigmoid()
+        if self.refinement is None:
+            return Mixture(through[:, None] * linear.weight, through * linear.bias, past, None)
+        open_text, open_refinement = (gate.sigmoid() for gate in combination.gates)
+        through = through * open_text
+        return Mixture(through[:, None] * linear.weight, through * linear.bias, past * open_text, open_refinement)
+
+    def own(self, outputs: torch.Tensor | None, prior: float, compute: torch.dtype) -> Own:
+        """What all outputs, or `outputs` (S,), mix: text vectors, refinements, biases with the prior."""
+        text = self.texts.embed(self.table, outputs, sparse=self.sparse, compute=compute)
+        refinement = None if self.refinement is None else self._rows(self.refinement, outputs)
+        return Own(text, refinement, self._rows(self.bias, outputs)[:, 0] + prior)
 
     def shared_parameters(self) -> list[nn.Parameter]:
         """All but the token table and what each output has of its own."""

@@ -22,8 +22,9 @@ from xclearn.labels.lists import padded_rows
 from xclearn.parts.label_clusters import cluster_relevance, cluster_texts, membership
 from xclearn.parts.losses import all_outputs_loss, worth_measuring
 from xclearn.parts.pair_products import pair_scores
-from xclearn.parts.rows import FeatureRows, SparseRows
+from xclearn.parts.rows import FeatureRows, Gathered, SparseRows
 from xclearn.parts.text_network import OutputTexts, TextNetwork
+from xclearn.parts.text_outputs import Step, mixture_loss
 
 _AT_ONCE = 1024  # documents encoded at a time outside training
 WIDEST_BEAM = 256  # clusters a beam is searched among
@@ -43,11 +44,7 @@ class TextTask:
     def against_all(self, rows: torch.Tensor, step: int) -> torch.Tensor:
         """Mean loss over documents of the sum over all outputs; NaN in most steps, as measuring it is not free."""
         vectors, relevant = self.network.encode(self.documents.take(rows)), self.positives.take(rows)
-        weight, bias = self.network.classifiers()
-        columns, measure = relevant.columns, worth_measuring(step, len(vectors) * len(weight))
-        return all_outputs_loss(
-            vectors, weight, bias + self.prior, relevant.owner, columns, compute=self.compute, measure=measure
-        )
+        return self._loss(vectors, relevant, None, step)
 
     def against_sample(
         self, rows: torch.Tensor, step: int, n_negatives: int, generator: torch.Generator
@@ -56,11 +53,30 @@ class TextTask:
         vectors, relevant = self.network.encode(self.documents.take(rows)), self.positives.take(rows)
         drawn = torch.randint(self.positives.n_columns, (n_negatives,), generator=generator, device=rows.device)
         outputs = torch.cat([relevant.columns, drawn]).unique()
-        weight, bias = self.network.classifiers(outputs)
         columns = torch.searchsorted(outputs, relevant.columns)
-        measure = worth_measuring(step, len(vectors) * len(weight))
+        return self._loss(vectors, relevant._replace(columns=columns), outputs, step)
+
+    def _loss(self, vectors: torch.Tensor, relevant: Gathered, outputs: torch.Tensor | None, step: int) -> torch.Tensor:
+        """Of all outputs or of `outputs` (S,), among which `relevant` has its places."""
+        network = self.network
+        n_outputs = self.positives.n_columns if outputs is None else len(outputs)
+        measure, mixture = worth_measuring(step, len(vectors) * n_outputs), network.mixture()
+        if mixture is not None:
+            seed = torch.randint(1 << 31, (), device=vectors.device) if vectors.is_cuda else None
+            dropout = network.dropout if network.training else 0.0
+            update = network.refinement_update if outputs is None else None
+            descent = None if update is None else update.lr * update.factor
+            own = network.own(outputs, self.prior, self.compute)
+            return mixture_loss(vectors, mixture, own, relevant, Step(self.compute, dropout, measure, seed, descent))
+        weight, bias = network.classifiers(outputs)
         return all_outputs_loss(
-            vectors, weight, bias + self.prior, relevant.owner, columns, compute=self.compute, measure=measure
+            vectors,
+            weight,
+            bias + self.prior,
+            relevant.owner,
+            relevant.columns,
+            compute=self.compute,
+            measure=measure,
         )
 
     def against_shortlist(self, rows: torch.Tensor, shortlist: torch.Tensor, *, add_positives: bool) -> torch.Tensor:

@@ -168,14 +168,17 @@ class TextAlgorithm(Algorithm):
 
     def _optimisers(self, network: TextNetwork, lr: float) -> list[torch.optim.Optimizer]:
         """Adam, lazy for a sparse token table; SGD per document for each label's own refinement and bias."""
-        own = [(network.bias, self.bias_lr), (network.refinement, self.refinement_lr)]
+        if network.table.is_cuda and self.ranker == "exact":
+            network.move_refinements_at_once(self.refinement_lr * self.batch_size)
+        moved = network.refinement_update is not None
+        own = [(network.bias, self.bias_lr), (None if moved else network.refinement, self.refinement_lr)]
         rows = [{"params": [values], "lr": rate * self.batch_size} for values, rate in own if values is not None]
         shared = network.shared_parameters()
         table = [network.table] if network.table.requires_grad else []
         if not network.sparse:
-            return [torch.optim.Adam([*table, *shared], lr=lr), torch.optim.SGD(rows)]
+            return [torch.optim.Adam([*table, *shared], lr=lr, fused=True), torch.optim.SGD(rows, fused=True)]
         lazy = [LazyAdam(table, lr=lr)] if table else []
-        return [torch.optim.Adam(shared, lr=lr), *lazy, torch.optim.SGD(rows)]
+        return [torch.optim.Adam(shared, lr=lr, fused=True), *lazy, torch.optim.SGD(rows)]
 
     def _next_network(
         self,

@@ -1,0 +1,106 @@
+"""The loss of a text network over many outputs, whose classifiers are never there all at once.
+
+A classifier is w = M dropout(ReLU(v)) + c + s ⊙ v + g ⊙ r for the output's text vector v and refinement r: DECAF's
+block and gates multiplied out. One block of outputs at a time is made, scored, and its gradients are taken on to v, r
+and what all share, while it is in the cache. Nothing is kept for a backward pass, as it would be as large as all
+classifiers. Knows nothing about where v, r and the mixture come from; plain autograd over `TextNetwork.classifiers`
+is the oracle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+
+from xclearn.parts import fused_text
+from xclearn.parts.fused_text import Back, Mixture, Own
+from xclearn.parts.losses import aligned, block_gradient, blocks
+from xclearn.parts.rows import Gathered
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """How one batch is scored."""
+
+    compute: torch.dtype  # of the large products
+    dropout: float  # after the ReLU
+    measure: bool  # whether the loss is wanted; else it is NaN
+    seed: torch.Tensor | None = None  # () of the dropout, on a GPU
+    descent: float | None = None  # refinements move at once, by so much of their gradient; none: they get a gradient
+
+
+def mixture_loss(x: torch.Tensor, mixture: Mixture, own: Own, positives: Gathered, step: Step) -> torch.Tensor:
+    """Mean over documents of the loss summed over outputs; differentiable in `x` (n, D), `mixture` and `own`.
+
+    `positives.columns` are places among the outputs.
+    """
+    loss: torch.Tensor = _MixtureLoss.apply(x, *mixture, *own, positives.owner, positives.columns, step)
+    return loss
+
+
+class _MixtureLoss(torch.autograd.Function):
+    """Gradients are made in the forward pass, where the scores are; backward only scales them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, *tensors: Any) -> torch.Tensor:
+        *shared_and_own, owner, columns, step = tensors
+        mixture, own = Mixture(*shared_and_own[:4]), Own(*shared_and_own[4:])
+        gradients = _Gradients(x, mixture, own, step)
+        losses = [
+            gradients.add_block(slice(begin, end), owner, columns - begin)
+            for begin, end in blocks(len(own.text), len(x), x.device.type)
+        ]
+        ctx.save_for_backward(*gradients.of_inputs())
+        return torch.stack(losses).sum() / len(x)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Any) -> Any:
+        scaled = [None if gradient is None else gradient * outer[0] for gradient in ctx.saved_tensors]
+        return *scaled, None, None, None
+
+
+@final
+class _Gradients:
+    """The gradients of the mean loss, block after block."""
+
+    def __init__(self, x: torch.Tensor, mixture: Mixture, own: Own, step: Step) -> None:
+        self.mixture, self.own, self.step, self.dim = mixture, own, step, x.shape[1]
+        # The bias is one more column of every classifier: its score and its gradient come with the products.
+        self.inputs = x.new_zeros(len(x), aligned(self.dim + 1), dtype=step.compute)
+        self.inputs[:, : self.dim] = x
+        self.inputs[:, self.dim] = 1
+        self.shares = self.inputs / len(x)  # so that what comes back is of the mean
+        self.matrix = mixture.matrix.to(step.compute)
+        self.of_x = torch.zeros_like(self.inputs, dtype=x.dtype)
+        self.of_matrix = torch.zeros_like(mixture.matrix)
+        self.of_vectors = x.new_zeros(3, self.dim)  # of shift, skip and gate
+        self.of_text, self.of_bias = torch.empty_like(own.text), torch.empty_like(own.bias)
+        kept = own.refinement if step.descent is None else None
+        self.of_refinement = None if kept is None else torch.empty_like(kept)
+
+    def add_block(self, rows: slice, owner: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """Score a block of outputs; its summed loss."""
+        step = self.step
+        own = Own(*(None if part is None else part[rows] for part in self.own))  # type: ignore[arg-type]
+        inner = fused_text.opened(own.text, step.dropout, step.seed, rows.start, step.compute)  # (C, D)
+        weight = fused_text.combined(inner, own, self.mixture)  # (C, width)
+        scores, loss = block_gradient(self.inputs, weight, owner, columns, step.measure)  # (n, C)
+        self.of_x += scores @ weight
+        change = scores.T @ self.shares  # (C, width)
+        of_weight = change[:, : self.dim]
+        self.of_bias[rows] = change[:, self.dim]
+        self.of_matrix += of_weight.T @ inner
+        of_refinement = None if self.of_refinement is None else self.of_refinement[rows]
+        back = Back(of_weight, of_weight @ self.matrix, self.of_text[rows], of_refinement, step.descent or 0.0)
+        self.of_vectors += fused_text.closed(back, inner, own, self.mixture, step.dropout)
+        return loss
+
+    def of_inputs(self) -> list[torch.Tensor | None]:
+        """In the order of the function's arguments."""
+        shift, skip, gate = self.of_vectors.unbind()
+        of_gate = None if self.mixture.gate is None else gate
+        of_x = self.of_x[:, : self.dim] / len(self.of_x)
+        return [of_x, self.of_matrix, shift, skip, of_gate, self.of_text, self.of_refinement, self.of_bias]
