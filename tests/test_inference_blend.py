@@ -78,6 +78,27 @@ def test_cosines_and_votes_are_those_of_brute_force():
         assert values[names["memory: nearest"]] == pytest.approx(near[row, label] if asked else 0, abs=1e-6)
 
 
+def test_label_texts_and_memory_score_every_candidate():
+    """Also those that they do not name among their first; what they name is as it was."""
+    texts = rows(["blue red", "green red", "red", "blue red green"])
+    scarce = sources(depth=1, label_texts=CsrRows.of(texts))
+    before, after = (dataclasses.replace(scarce, everywhere=filled).evidence(TEXTS) for filled in (False, True))
+    names = {name: place for place, name in enumerate(sources().value_names)}
+    cosines = (rows(TEXTS) @ texts.T).toarray()[after.rows, after.labels]
+    unnamed = np.isnan(before.values[:, names["label text: score"]])
+    assert (cosines[unnamed] > 0).any()  # there is something to fill in
+    np.testing.assert_allclose(after.values[:, names["label text: score"]], cosines, atol=1e-6)
+    best = (rows(TEXTS) @ texts.T).toarray().max(axis=1)[after.rows]
+    np.testing.assert_allclose(after.values[:, names["label text: gap"]], cosines - best, atol=1e-6)
+    shares = (rows(TEXTS) @ rows(TEXTS).T).toarray()
+    shares = (shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-12))[after.rows, after.labels]
+    np.testing.assert_allclose(after.values[:, names["memory: score"]], shares, atol=1e-6)
+    filled = [place for name, place in names.items() if name.startswith(("label text", "memory"))]
+    there = ~np.isnan(before.values)
+    assert np.isfinite(after.values[:, filled]).all()
+    assert (after.values[there] == before.values[there]).all()
+
+
 def test_a_pair_to_leave_out_is_no_candidate():
     first = blend().predict(TEXTS, 1).ids[:, 0]
     pairs = np.column_stack([np.arange(len(TEXTS)), first])[:2]

@@ -56,7 +56,7 @@ def main() -> None:
     for wanted in arguments.algorithms:
         forget_peak()
         started, cpu = time.perf_counter(), time.process_time()
-        report, said = _bonsai(data) if wanted == _PEER else _ours(wanted, data, arguments)
+        report, said = bonsai(data) if wanted == _PEER else _ours(wanted, data, arguments)
         said |= {"seconds": round(time.perf_counter() - started, 1), "cpu_s": round(time.process_time() - cpu, 1)}
         found = {name: round(report.values[name], 2) for name in (*SHOWN, "PSP@3", "nDCG@5")}
         record("shapes", facts | {"algorithm": wanted} | found | said | {"peak_mib": peak_mib()})
@@ -91,7 +91,8 @@ def _ours(wanted: str, data: Dataset, arguments: argparse.Namespace) -> tuple[Re
     return evaluate(algorithm, data), {"members": members, "said": str(said), "resolved": resolved(algorithm)}
 
 
-def _bonsai(data: Dataset) -> tuple[Report, dict[str, object]]:
+def bonsai(data: Dataset) -> tuple[Report, dict[str, object]]:
+    """What three trees of the peer come to on test."""
     import omikuji
 
     test = data.split("test")

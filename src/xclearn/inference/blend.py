@@ -122,6 +122,7 @@ class Sources(Part):
     memory: Annotated[Memory | None, Inner({"features": "features", "labels": "labels"}, empty=True)]
     counts: Annotated[np.ndarray, Tensor("labels", ("float32",), least=0)]  # training documents of each label
     depth: Annotated[int, Range(1)]  # labels that each source names
+    everywhere: bool = False  # label texts and memory score every candidate, not only those that they name
 
     @property
     def n_labels(self) -> int:
@@ -171,6 +172,8 @@ class Sources(Part):
         keys = _candidates(lists, n, self.n_labels, exclude)
         row, label = keys // self.n_labels, keys % self.n_labels
         columns = [column for part in lists for column in _of_list(part, keys, self.n_labels)]
+        if self.everywhere:
+            self._fill_in(columns, lists, rows, votes, keys)
         named = np.sum([columns[i] > 0 for i in range(2, len(columns), COLUMNS)], axis=0)
         if self.centroids is not None:
             columns.append(_cosines(rows, self.centroids.matrix, row, label))
@@ -178,6 +181,18 @@ class Sources(Part):
             columns.append(_looked_up(votes[0], votes[2], keys))
         columns += [named, np.round(2 * np.log2(1 + self.counts))[label], np.diff(features.indptr)[row]]
         return Evidence(row, label, np.column_stack(columns).astype(np.float32))
+
+    def _fill_in(
+        self, columns: list[np.ndarray], lists: Sequence[TopK], rows: sp.csr_matrix, votes: Any, keys: np.ndarray
+    ) -> None:
+        """What label texts and memory would say of candidates that they do not name, into their columns."""
+        row, label = keys // self.n_labels, keys % self.n_labels
+        for place in range(len(self.members), len(lists)):
+            texts = self.label_texts if place == len(self.members) else None
+            own = _looked_up(votes[0], votes[1], keys) if texts is None else _cosines(rows, texts.matrix, row, label)
+            score = np.where(columns[COLUMNS * place + 2] > 0, columns[COLUMNS * place], own)
+            best = lists[place].scores[:, 0][row]  # −∞ where the source names nothing
+            columns[COLUMNS * place : COLUMNS * place + 2] = score, score - np.maximum(best, 0.0)
 
     def check(self, *, values: bool = True) -> None:
         """Refuse parts that are not as declared or do not fit each other: a model folder is untrusted input."""

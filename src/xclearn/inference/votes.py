@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.data.dataset import NO_PAIRS
-from xclearn.inference.blend import COLUMNS, BlendServable, Evidence
+from xclearn.inference.blend import COLUMNS, BlendServable, Evidence, Sources
 from xclearn.inference.sparse import unit_rows
 
 _NAMED = -3  # the column that counts the sources which name a label
@@ -47,19 +47,23 @@ def votes(blend: BlendServable, text: str, words: Sequence[str], variants: Seque
             continue
         member = place < len(sources.members)
         shown = 1 / (1 + np.exp(-float(score))) if member else float(score)
-        lost = whole - float(blend.stacker(_silent(values, own, name, sources.value_names)[None])[0])
+        lost = whole - float(blend.stacker(_silent(values, place, sources)[None])[0])
         tokens = _of_member(blend, place, words, variants, label) if member else _of_part(blend, name, text, label)
         said.append(Vote(name, shown, round(1 / float(rank)), lost, tokens))
     return sorted([*said, *_centroid(blend, found, int(places[0]), whole, text)], key=lambda vote: -abs(vote.share))
 
 
-def _silent(values: np.ndarray, own: slice, name: str, names: Sequence[str]) -> np.ndarray:
-    """The evidence (F,) if the source had not named the label."""
-    other = values.copy()
-    other[own] = np.nan, np.nan, 0.0
+def _silent(values: np.ndarray, place: int, sources: Sources) -> np.ndarray:
+    """The evidence (F,) if the source at this place had not named the label, nor seen anything of it."""
+    other, first = values.copy(), COLUMNS * place
+    if sources.everywhere and place >= len(sources.members):
+        score, gap = values[first], values[first + 1]
+        other[first : first + COLUMNS] = 0.0, gap - score, 0.0
+    else:
+        other[first : first + COLUMNS] = np.nan, np.nan, 0.0
     other[_NAMED] -= 1
-    if name == "memory":
-        other[names.index("memory: nearest")] = 0.0
+    if sources.lists[place] == "memory":
+        other[sources.value_names.index("memory: nearest")] = 0.0
     return other
 
 

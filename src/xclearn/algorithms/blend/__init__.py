@@ -199,7 +199,7 @@ class Blend(Algorithm):
             memory = memory_of(rows, data.train) if self.memory else None
             texts = None if whole.label_features is None else label_text_rows(whole.label_features)
         counts = np.asarray(data.train.relevance.sum(axis=0), dtype=np.float32).ravel()
-        return Sources(whole.vectoriser, members, texts, centroids, memory, counts, self.depth)
+        return Sources(whole.vectoriser, members, texts, centroids, memory, counts, self.depth, everywhere=True)
 
     def _learn(self, held: HeldOut, sources: Sources, run: Run) -> tuple[Learnt, list[str], list[Judged]]:
         """The best stacker, or where none is ahead the best member; what it needs; and each of all members alone."""
