@@ -1,6 +1,7 @@
 """How answers are written: for people, for programs, and for spreadsheets."""
 
 import csv
+import io
 import json
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pyarrow import parquet
 from xclearn import OneVsAll
 from xclearn.cli.answers import WRITERS, cut, label_text
 from xclearn.data import Dataset, LabelSet, Split
-from xclearn.data.inputs import Input
+from xclearn.data.inputs import Input, read_inputs
 from xclearn.inference.predictor import Suggestion
 
 
@@ -39,12 +40,8 @@ def test_json_lines_keep_the_text_as_it_was() -> None:
     }
 
 
-def test_tabs_and_line_breaks_do_not_break_a_tsv() -> None:
-    assert WRITERS["tsv"](line("one\n\ttwo"), FOUND) == "one two\ta b\t0.750000\none two\tplain\t0.250000\n"
-
-
 def test_an_answer_without_labels_is_an_answer() -> None:
-    assert [writer(line("x"), []) for writer in WRITERS.values()] == ["x\n", '{"text": "x", "predictions": []}\n', ""]
+    assert [writer(line("x"), []) for writer in WRITERS.values()] == ["x\n", '{"text": "x", "predictions": []}\n']
 
 
 def test_what_is_cut_is_marked() -> None:
@@ -112,11 +109,14 @@ def test_a_table_is_asked_its_text_column_and_keeps_the_others(tmp_path: Path, m
     assert best == [row["predictions"][0] for row in alone]  # neither header nor labels were part of the text
 
 
-def test_answers_as_csv_and_parquet(tmp_path: Path, model: Path) -> None:
+def test_answers_as_tables(tmp_path: Path, model: Path) -> None:
     source, out = written(tmp_path / "in.csv"), tmp_path / "out.csv"
     ask(model, source, "-k", 2, "-o", out)
     with out.open(newline="") as file:
         rows = list(csv.DictReader(file))
+    ask(model, source, "-k", 2, "-o", tmp_path / "out.tsv")
+    for text in ((tmp_path / "out.tsv").read_text(), ask(model, source, "-k", 2, "--format", "tsv")):
+        assert list(csv.DictReader(io.StringIO(text), delimiter="\t")) == rows
     added = ["label_1", "score_1", "label_text_1", "label_2", "score_2", "label_text_2"]
     assert list(rows[0]) == [*ROWS[0], *added]
     assert (rows[0]["Text"], rows[0]["label_1"], rows[0]["label_text_2"]) == ("paper, jam", "prn", "networks")
@@ -140,10 +140,18 @@ def test_one_wrong_request_of_each_kind_names_its_flag(tmp_path: Path, model: Pa
     source = written(tmp_path / "in.csv")
     words = tmp_path / "words.csv"
     words.write_text("a,b\n1,2\n")
+    one_field = tmp_path / "one.csv"
+    one_field.write_text("a^b\n1^2\n")
     plain = tmp_path / "plain.txt"
     plain.write_text("text\n")
     for arguments, sentence in [
-        ([words], "Name the column with --text-column."),
+        ([words], "Line 1 is taken as the header: add one, or name the column with --text-column."),
+        ([one_field], "has one field: say what is between fields with --delimiter"),
+        (
+            [one_field, "--text-column", "a"],
+            "no column 'a' here (--text-column). Line 1 is taken",
+        ),
+        ([source, "--label-column", "tags"], "no column 'tags' here (--label-column)"),
         ([source, "--text-column", "Txt"], "no column 'Txt' here (--text-column). Did you mean 'Text'?"),
         ([plain, "--text-column", "text"], "lines of text have no columns; got '--text-column text'"),
         ([tmp_path / "none.parquet"], "none.parquet: no such file."),
@@ -158,3 +166,65 @@ def test_one_wrong_request_of_each_kind_names_its_flag(tmp_path: Path, model: Pa
     done = xc("predict", model, tmp_path / "once.jsonl", "-o", tmp_path / "twice.jsonl")
     assert "already has a column that answers get; got 'predictions'" in done.stderr
     assert not (tmp_path / "twice.jsonl").exists()
+
+
+def test_the_flags_of_training_are_taken_and_keep_labels_out_of_the_text(tmp_path: Path, model: Path) -> None:
+    """`title` would be the text, were it not named as the labels."""
+    source = tmp_path / "in.csv"
+    source.write_text("title;body\nnet|prn;paper jam\n")
+    flags = ["--label-column", "title", "--label-separator", "|"]
+    (row,) = map(json.loads, ask(model, source, "-k", 1, "--format", "jsonl", *flags).splitlines())
+    assert (row["title"], row["body"], row["predictions"][0]["label"]) == ("net|prn", "paper jam", "prn")
+    assert row["predictions"] == asked_by_stream(model, "paper jam\n")[0]["predictions"]
+
+
+def asked_by_stream(model: Path, content: str, *arguments: object) -> list[dict[str, object]]:
+    command = [sys.executable, "-m", "xclearn", "predict", model, "-k", "1", "--format", "jsonl", *arguments]
+    done = subprocess.run(list(map(str, command)), input=content, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(("name", "mark"), [("comma", ","), ("semicolon", ";"), ("tab", "\t"), ("pipe", "|")])
+def test_a_piped_table_is_warned_about_and_read_by_the_flag_that_is_named(model: Path, name: str, mark: str) -> None:
+    content = f"uid{mark}Text\n7{mark}paper jam\n"
+    command = [sys.executable, "-m", "xclearn", "predict", str(model), "-k", "1"]
+    done = subprocess.run(command, input=content, capture_output=True, text=True, check=True)
+    assert done.stderr == (
+        f"warning: <stdin>:1 looks like the header of a table and is read as a text; --delimiter {name} reads columns\n"
+    )
+    assert done.stdout.count("\n") == 4
+    (row,) = asked_by_stream(model, content, "--delimiter", name)
+    assert (row["uid"], row["Text"]) == ("7", "paper jam")
+    assert row["predictions"] == asked_by_stream(model, "paper jam\n")[0]["predictions"]
+
+
+@pytest.mark.parametrize(
+    "first", ["body, mind and soul", "paper jam, again", "title", "", '{"text": "a"}', "text," * 999]
+)
+def test_texts_are_not_taken_for_a_header(first: str) -> None:
+    told: list[str] = []
+    assert list(read_inputs(io.BytesIO(f"{first}\n".encode()), warn=told.append))
+    assert told == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_table_of_300_000_rows_takes_the_memory_of_a_small_one(tmp_path: Path, model: Path, suffix: str) -> None:
+    """Peaks of the whole process; 300,000 rows with their answers are some 60 MB as text, and far more as objects."""
+    peaks = []
+    for n in (3_000, 300_000):
+        source, out = tmp_path / f"{n}.csv", tmp_path / f"out-{n}.{suffix}"
+        with source.open("w") as file:
+            file.write("uid,text,more\n")
+            file.writelines(f"{row},paper jam {row},{'x' * 100}\n" for row in range(n))
+        code = (
+            "import resource, sys; from xclearn.cli.main import app; "
+            "app(sys.argv[1:], standalone_mode=False); "
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        command = [sys.executable, "-c", code, "predict", model, source, "-k", "2", "-o", out]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout) / 1024)
+        with out.open("rb") as file:
+            assert suffix == "parquet" or sum(1 for _ in file) == n + (suffix == "csv")
+    assert peaks[1] < peaks[0] + 24, peaks

@@ -70,7 +70,13 @@ def test_parquet_columns_by_other_names(tmp_path: Path) -> None:
 def test_one_wrong_file_of_each_kind_names_its_flag(tmp_path: Path) -> None:
     good = "text,labels\na,x\n"
     for content, flags, sentence in [
-        ("words,marks\na,x\n", [], "Name the column with --text-column and --label-column."),
+        (
+            "words,marks\na,x\n",
+            [],
+            "Line 1 is taken as the header: add one, or name the column with --text-column and --label-column.",
+        ),
+        ("text^labels\na^x\n", [], "has one field: say what is between fields with --delimiter"),
+        ("text^labels\na^x\n", ["--text-column", "text"], "has one field: say what is between fields with --delimiter"),
         (good, ["--text-column", "texts"], "no column 'texts' here (--text-column). Did you mean 'text'?"),
         (good, ["--label-column", "tags"], "no column 'tags' here (--label-column)"),
         (good, ["--delimiter", "::"], "--delimiter: not a delimiter; got '::'"),
@@ -123,6 +129,30 @@ def test_train_says_how_it_reads_warns_and_repeats_the_flags(tmp_path: Path) -> 
     done = xc("evaluate", model, tmp_path / "t.csv", "--text-column", "Words", "--split", "train", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["R@100"] == 100
+
+
+def test_a_separator_missed_in_measuring_is_a_warning_with_the_flag(tmp_path: Path) -> None:
+    """Three documents would say too little, were it not for the labels that the model knows."""
+    colours, things = ["red", "green", "blue"], ["hat", "coat", "belt"]
+    (tmp_path / "t.csv").write_text(
+        "text,labels\n" + "".join(f"a {colour} {thing},{colour};{thing}\n" for colour in colours for thing in things)
+    )
+    assert xc("train", tmp_path / "t.csv", "-a", "sparse_one_vs_all", "-o", tmp_path / "m").returncode == 0
+    (tmp_path / "new.csv").write_text("text,labels\na red hat,red|hat\na blue belt,blue|belt\na coat,coat\n")
+    warning = "--label-separator '|' would cut them apart, for example: blue|belt"
+    for command in (
+        ["evaluate", tmp_path / "m"],
+        ["report", tmp_path / "m"],
+        ["compare", tmp_path / "m", tmp_path / "m"],
+    ):
+        out = ["-o", tmp_path / "r.html", "--overwrite"] if command[0] == "report" else []
+        done = xc(*command, tmp_path / "new.csv", *out)
+        assert done.returncode == 0, done.stderr
+        assert warning in done.stderr
+        done = xc(*command, tmp_path / "new.csv", *out, "--label-separator", "|")
+        assert "would cut them" not in done.stderr
+    (tmp_path / "new.csv").write_text('text,labels\na red hat,hat\nof paris,"Paris, France"\n')
+    assert "would cut" not in xc("evaluate", tmp_path / "m", tmp_path / "new.csv").stderr
 
 
 def test_a_single_file_is_split_trained_on_and_measured(tmp_path: Path) -> None:

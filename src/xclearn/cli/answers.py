@@ -21,6 +21,7 @@ from xclearn.integrations.arrow import PREDICTIONS, answer_type, plain
 Block = Sequence[tuple[Input, list[Suggestion]]]
 Write = Callable[[Block], None]
 
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
 _FORMATS = ("table", "jsonl", "tsv", "csv", "parquet")
 
 
@@ -68,8 +69,8 @@ def writer(output: Output, k: int, with_texts: bool, schema: Any = None) -> Iter
 
 
 def _on_stream(chosen: str, stream: TextIO, k: int, with_texts: bool) -> Write:
-    if chosen == "csv":
-        return _CsvAnswers(stream, k, with_texts).write
+    if chosen in _DELIMITERS:
+        return _TableAnswers(stream, k, with_texts, _DELIMITERS[chosen]).write
 
     def write(block: Block) -> None:
         stream.writelines(WRITERS[chosen](given, found) for given, found in block)
@@ -83,32 +84,27 @@ def _jsonl(given: Input, found: list[Suggestion]) -> str:
     return json.dumps(given.row | {PREDICTIONS: list(map(plain, found))}, ensure_ascii=False, default=str) + "\n"
 
 
-def _tsv(given: Input, found: list[Suggestion]) -> str:
-    clean = _one_line(given.text)
-    return "".join(f"{clean}\t{_one_line(label)}\t{score:.6f}\n" for label, score, _ in found)
-
-
 def _table(given: Input, found: list[Suggestion]) -> str:
     rows = "".join(f"  {suggestion.score:6.3f}  {label_text(suggestion)}\n" for suggestion in found)
     return f"{cut(_one_line(given.text), 200)}\n{rows}"
 
 
-WRITERS: dict[str, Callable[[Input, list[Suggestion]], str]] = {"table": _table, "jsonl": _jsonl, "tsv": _tsv}
+WRITERS: dict[str, Callable[[Input, list[Suggestion]], str]] = {"table": _table, "jsonl": _jsonl}
 
 
 @final
-class _CsvAnswers:
+class _TableAnswers:
     """The columns of the row, then label and score of each rank: as a spreadsheet shows them."""
 
-    def __init__(self, stream: TextIO, k: int, with_texts: bool) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, k: int, with_texts: bool, delimiter: str) -> None:
+        self._stream, self._delimiter = stream, delimiter
         self._parts = ("label", "score", "label_text") if with_texts else ("label", "score")
         self._added = [f"{part}_{rank}" for rank in range(1, k + 1) for part in self._parts]
         self._columns: list[str] = []
 
     def write(self, block: Block) -> None:
         lines = io.StringIO(newline="")
-        table = csv.writer(lines, lineterminator="\n")
+        table = csv.writer(lines, delimiter=self._delimiter, lineterminator="\n")
         for given, found in block:
             if not self._columns:
                 _refuse_taken(given.row, self._added)

@@ -44,8 +44,8 @@ def compare_models(folders: Sequence[str], source: str, asked: CompareRequest) -
     if len(folders) < 2:
         todo = "Name two or more model folders, then the data."
         raise ConfigError("there is nothing to compare", where="MODEL", got=len(folders), todo=todo)
-    data = measured_data(source, asked.split, asked.reading)
     models = [Predictor.load(Path(folder)) for folder in folders]
+    data = measured_data(source, asked.split, asked.reading, models[0].labels.names)
     found = compare(models, data, split=asked.split, device=asked.device)
     facts = _facts(folders, found, asked)
     if asked.as_json:

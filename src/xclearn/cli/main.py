@@ -19,7 +19,7 @@ from xclearn._version import __version__
 from xclearn.cli.data import data_app
 from xclearn.cli.labels import labels_app
 from xclearn.cli.progress import say
-from xclearn.cli.reading import Delimiter, TextColumn, with_reading
+from xclearn.cli.reading import Delimiter, LabelColumn, LabelSeparator, TextColumn, with_reading
 from xclearn.errors import XclearnError
 from xclearn.extras import explained
 
@@ -166,12 +166,17 @@ def predict(
         float | None, typer.Option(help="Lift labels of few documents, 0 to 1; scores stay probabilities.")
     ] = None,
     text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    label_separator: LabelSeparator = None,
     delimiter: Delimiter = None,
     engine: Annotated[str, typer.Option(help="What answers many files: processes, or ray, also on a cluster.")] = "",
     workers: Annotated[int | None, typer.Option(metavar="N", help="Files that are answered at once.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Only the files that have no answers yet.")] = False,
 ) -> None:
-    """Predict labels of texts; the other columns of a table are kept. Of many files each gets a file in -o."""
+    """Predict labels of texts; the other columns of a table are kept. Of many files each gets a file in -o.
+
+    The flags of a table are those of training; labels that the table has are kept and not read.
+    """
     from xclearn.cli.answers import Output
     from xclearn.cli.batch import Many, is_many
     from xclearn.cli.predicting import Asked, predict_file, predict_folder
@@ -179,7 +184,7 @@ def predict(
     from xclearn.inference.thresholds import Threshold
 
     output, threshold = Output(out, format, overwrite), Threshold(min_score, target_precision, best_f1, by_frequency)
-    asked, reading = Asked(k, threshold, tail), Reading(text_column, delimiter=delimiter)
+    asked, reading = Asked(k, threshold, tail), Reading(text_column, label_column, label_separator, delimiter)
     many = Many(engine, workers, resume)
     if many.asked_for or is_many(file):
         predict_folder(model, file, asked, output, device, reading, many)

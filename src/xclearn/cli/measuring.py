@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
 from xclearn.cli.progress import say
-from xclearn.cli.reading import read_data
+from xclearn.cli.reading import read_data, warn
 from xclearn.cli.showing import print_table
 from xclearn.data import Dataset, Reading
+from xclearn.data.checks import missed_separator
 from xclearn.data.load import is_one_split
 from xclearn.data.matching import over_labels
 from xclearn.data.splits import as_test
@@ -36,7 +38,8 @@ class Measure:
 def measure(model: Path, source: str, asked: Measure) -> None:
     """Evaluate a model folder on a split of a data set."""
     predictor = Predictor.load(model)
-    data = over_labels(_data_of(source, asked), predictor.labels.names)
+    known = predictor.labels.names
+    data = over_labels(_data_of(source, asked, known), known)
     report = evaluate(predictor, data, split=asked.split, filter_rule=asked.filter_rule, device=asked.device)
     bounds = intervals(report)
     _say_unknown(report)
@@ -51,14 +54,20 @@ def measure(model: Path, source: str, asked: Measure) -> None:
         _print_bins(report, data)
 
 
-def measured_data(source: str, split: str, reading: Reading) -> Dataset:
-    """A single file, or folder of full texts, is the test split, unless train is asked for."""
+def measured_data(source: str, split: str, reading: Reading, known: Sequence[str]) -> Dataset:
+    """A single file, or folder of full texts, is the test split, unless train is asked for.
+
+    `known` are the model's labels: where others look like several of these in one, that is said.
+    """
     data = read_data(source, reading)
-    return as_test(data) if split == "test" and is_one_split(source) else data
+    data = as_test(data) if split == "test" and is_one_split(source) else data
+    if split in data.splits:
+        warn(missed_separator(data, split, set(known)))
+    return data
 
 
-def _data_of(source: str, asked: Measure) -> Dataset:
-    data = measured_data(source, asked.split, asked.reading)
+def _data_of(source: str, asked: Measure, known: Sequence[str]) -> Dataset:
+    data = measured_data(source, asked.split, asked.reading, known)
     if asked.bins and not len(data.train):
         todo = "Leave it out, or name a folder with train and test."
         raise ConfigError("a single file does not say how frequent labels are in train", where="--bins", todo=todo)

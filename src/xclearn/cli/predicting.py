@@ -83,7 +83,8 @@ def answers(
     predictor: Predictor, asked: Asked, file: str, output: Output, reading: Reading, at_once: int = _AT_ONCE
 ) -> Iterator[int]:
     """Write the answers to the texts of a file or stdin; gives how many each block has."""
-    inputs = read_inputs(sys.stdin.buffer if file == "-" else file, reading)
+    warn = lambda words: say(f"warning: {words}")  # noqa: E731
+    inputs = read_inputs(sys.stdin.buffer if file == "-" else file, reading, warn)
     with_texts = isinstance(predictor.labels.texts, Sequence)
     least = asked.threshold.least(predictor.model.servable)
     with writer(output, asked.k, with_texts, _schema(file)) as write:

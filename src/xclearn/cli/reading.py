@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -12,7 +12,7 @@ import typer
 from xclearn.cli.progress import say
 
 if TYPE_CHECKING:
-    from xclearn.data import Dataset, Reading
+    from xclearn.data import Dataset, Finding, Reading
 
 TextColumn = Annotated[
     str | None, typer.Option("--text-column", metavar="NAME", help="Column, or JSON key, of the text; else found.")
@@ -74,7 +74,12 @@ def read_data(source: str, reading: Reading) -> Dataset:
     for line in describe_reading(source, reading):
         say(f"read: {line}")
     data = load_dataset(source, reading=reading)
-    for finding in outside_vocabulary(data):
+    warn(outside_vocabulary(data))
+    return data
+
+
+def warn(findings: Iterable[Finding]) -> None:
+    """A line on stderr for each finding that counts something."""
+    for finding in findings:
         if finding.count:
             say(f"warning: {finding.count:,} {finding.what}, for example: {finding.examples[0]}")
-    return data

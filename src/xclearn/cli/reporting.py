@@ -50,7 +50,7 @@ def report_page(folder: Path, source: str, asked: ReportRequest) -> None:
         raise ConfigError("the file is there already", where="-o", got=str(asked.out), todo=todo)
     curves = [] if asked.log is None else list(_training_curves(asked.log))
     predictor = Predictor.load(folder)
-    data = measured_data(source, asked.split, asked.reading)
+    data = measured_data(source, asked.split, asked.reading, predictor.labels.names)
     data = over_labels(data, predictor.labels.names)
     report = evaluate(predictor, data, split=asked.split, device=asked.device)
     title = f"{predictor.about.get('algorithm', 'model')} on {data.name}"

@@ -13,7 +13,7 @@ import typer
 
 from xclearn import algorithms
 from xclearn.cli.progress import Handler, say, training_view
-from xclearn.cli.reading import read_data
+from xclearn.cli.reading import read_data, warn
 from xclearn.data.columns import USUAL, Reading
 from xclearn.errors import ConfigError, nearest
 from xclearn.writing import remove_leftovers
@@ -82,8 +82,7 @@ def _train(request: Request, ranks: Ranks) -> None:
         return
     data = _read(source, request)
     say(describe(data))
-    for finding in missed_separator(data):
-        say(f"warning: {finding.count:,} {finding.what}, for example: {finding.examples[0]}")
+    warn(missed_separator(data))
     if request.keep_texts and not isinstance(data.train.documents, Sequence):
         raise ConfigError("only texts can be kept", where="--keep-texts", got="features")
     checkpoint = Checkpoint(request.checkpoint, replace=request.overwrite)

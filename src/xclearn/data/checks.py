@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Any, Literal, final
@@ -183,15 +183,19 @@ def _joined(one: Documents, other: Documents) -> Documents:
     return np.vstack([one, other]) if isinstance(one, np.ndarray) else sp.csr_matrix(sp.vstack([one, other]))
 
 
-def missed_separator(dataset: Dataset) -> Iterator[Finding]:
-    """Where nearly every document has one label only, its name may be several that were not cut apart."""
-    labels_of_rows = dataset.train.relevance.getnnz(axis=1)
+def missed_separator(dataset: Dataset, role: str = "train", known: Collection[str] = ()) -> Iterator[Finding]:
+    """Where nearly every document has one label only, its name may be several that were not cut apart.
+
+    Labels that are `known`, to a model, are right as they are, and what holds one of them beside a mark is several.
+    """
+    relevance = dataset.split(role).relevance
+    labels_of_rows = relevance.getnnz(axis=1)
     labelled = int((labels_of_rows > 0).sum())
     if not labelled or (labels_of_rows == 1).sum() < _ALONE * labelled:
         return
-    used = np.flatnonzero(_documents_of_labels(dataset)).tolist()
-    names = [dataset.labels.names[label] for label in used]
-    found = _uncut(names)
+    used = np.flatnonzero(relevance.getnnz(axis=0)).tolist()
+    names = [name for name in (dataset.labels.names[label] for label in used) if name not in known]
+    found = _uncut(names, known)
     if found:
         separator, shown = found
         what = f"labels that look like several in one; --label-separator {shlex.quote(separator)} would cut them apart"
@@ -201,15 +205,16 @@ def missed_separator(dataset: Dataset) -> Iterator[Finding]:
         yield Finding("warning", what, len(names), _show(names))
 
 
-def _uncut(names: list[str]) -> tuple[str, list[str]] | None:
-    """The separator, and the names that it would cut into parts of which some stand in several names."""
+def _uncut(names: list[str], known: Collection[str]) -> tuple[str, list[str]] | None:
+    """The separator, and the names that it would cut into parts of which some are known or stand in several names."""
     listed = [name for name in names if name.startswith(("[", "(", "{")) and name.endswith(("]", ")", "}"))]
     if listed and len(listed) >= _MARKED * len(names):
         return AS_LIST, listed
     for mark in _MARKS:
         marked = [name for name in names if mark in name]
         parts = Counter(part.strip() for name in names for part in set(name.split(mark)))
-        if marked and len(marked) >= _MARKED * len(names) and max(parts.values()) > 1:
+        shared = any(count > 1 or part in known for part, count in parts.items())
+        if marked and len(marked) >= _MARKED * len(names) and shared:
             return mark, marked
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, final
@@ -22,6 +22,8 @@ UID_NAMES = ("uid", "document_id")
 AS_LIST = "list"  # the label separator of a cell that holds a list, as ['a', 'b']
 AS_URIS = "uris"  # of a cell that holds URIs with spaces between them, in angle brackets or not
 
+_HEADER_WORDS = 2  # of a field of a header at most
+_LONGEST_HEADER = 1_000  # characters; what is longer is a text
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}  # as flags name them
 
 
@@ -77,12 +79,13 @@ class Columns(NamedTuple):
     uid: str | None
 
 
-def columns_of(names: Iterable[str], reading: Reading, where: str) -> Columns:
-    """The columns among these names; one that was asked for and is not there is refused."""
+def columns_of(names: Iterable[str], reading: Reading, where: str, *, header: bool = False) -> Columns:
+    """The columns among these names, of a `header` or of keys; one that was asked for and is not there is refused."""
     names = tuple(names)
     for asked, flag in ((reading.text_column, "--text-column"), (reading.label_column, "--label-column")):
         if asked is not None and asked not in names:
-            raise DataError(f"no column '{asked}' here ({flag})", where=where, todo=nearest(asked, names))
+            todo = how_to_name((flag,), names, header=True) if header and len(names) == 1 else nearest(asked, names)
+            raise DataError(f"no column '{asked}' here ({flag})", where=where, todo=todo)
     return _columns(names, reading.text_column, reading.label_column)
 
 
@@ -95,6 +98,28 @@ def find_delimiter(header: str, reading: Reading, candidates: Sequence[str]) -> 
         return bool(columns.texts) and columns.labels is not None, len(names)
 
     return max(candidates, key=worth)
+
+
+def how_to_name(flags: Sequence[str], names: Sized, *, header: bool) -> str:
+    """What to do where these names, of a header or of keys, have no such column."""
+    named = f"ame the column with {' and '.join(flags)}."
+    if not header:
+        return f"N{named}"
+    if len(names) == 1:
+        return (
+            f"Line 1 is taken as the header and has one field: say what is between fields with --delimiter, or n{named}"
+        )
+    return f"Line 1 is taken as the header: add one, or n{named}"
+
+
+def delimiter_of_header(line: str) -> str | None:
+    """The name of the delimiter that makes a header with a column of texts of this line; None where none does."""
+    for name, delimiter in DELIMITERS.items() if len(line) <= _LONGEST_HEADER else ():
+        fields = [field.strip() for field in next(csv.reader([line], delimiter=delimiter), [])]
+        short = all(0 < len(field.split()) <= _HEADER_WORDS for field in fields)
+        if len(fields) > 1 and short and _columns(tuple(fields), None, None).texts:
+            return name
+    return None
 
 
 def split_labels(cell: str, separator: str, where: str) -> list[str]:

@@ -30,7 +30,7 @@ from xclearn.data.matrices import (
 )
 from xclearn.data.propensity import propensity_of
 from xclearn.data.records import Record, read_records
-from xclearn.data.tables import delimiter_of, is_annif, parquet_schema, rows_of
+from xclearn.data.tables import HEADED, delimiter_of, is_annif, parquet_schema, rows_of
 from xclearn.data.vocabulary import read_vocabulary
 from xclearn.errors import ConfigError, DataError, nearest
 from xclearn.limits import limits, too_much
@@ -115,7 +115,7 @@ def _described(file: DataFile, reading: Reading) -> str | None:
         delimiter = delimiter_of(file, reading)
         names = list(next((row for _, row in rows_of(file, reading, list)), {}))
         cut = "" if delimiter == {"csv": ",", "tsv": "\t"}[file.suffix] else f"delimiter {delimiter!r}, "
-    columns = columns_of(names, reading, f"{file.path}:1")
+    columns = columns_of(names, reading, f"{file.path}:1", header=file.suffix in HEADED)
     usual = not cut and columns.texts == ("text",) and columns.labels == "labels"
     if usual or not columns.texts or columns.labels is None:  # what lacks a column is refused when it is read
         return None

@@ -12,9 +12,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from xclearn.data.annif import FULL_TEXT, bare_uri, full_text_rows
-from xclearn.data.columns import UID_NAMES, USUAL, Columns, Reading, columns_of, split_labels, usual_separator
+from xclearn.data.columns import (
+    UID_NAMES,
+    USUAL,
+    Columns,
+    Reading,
+    columns_of,
+    how_to_name,
+    split_labels,
+    usual_separator,
+)
 from xclearn.data.folder import DataFile
-from xclearn.data.tables import NumberedRows, Row, rows_of
+from xclearn.data.tables import HEADED, NumberedRows, Row, rows_of
 from xclearn.errors import DataError
 from xclearn.files import numbered_lines
 
@@ -55,12 +64,12 @@ def read_records(file: DataFile, reading: Reading = USUAL) -> Iterator[Record]:
     first: Columns | None = None
     for line, row in rows:
         where = f"{file.path}:{line}"
-        columns = columns_of(row, reading, where)
+        columns = columns_of(row, reading, where, header=file.suffix in HEADED)
         first = first or columns  # objects of one file may have different keys, but not different meanings
         text = joined_text(row, columns.texts, where) if columns.texts[:1] == first.texts[:1] else None
         labels = row[columns.labels] if columns.labels is not None and columns.labels == first.labels else None
         if text is None or labels is None:
-            raise _incomplete(row, first, where, text is None, labels is None)
+            raise _incomplete(file, row, first, where, text is None, labels is None)
         separator = reading.label_separator or (usual_separator(columns.labels) if file.suffix in _TABLES else None)
         name = _string(row, columns.uid or UID_NAMES[0], where)
         yield Record(where, name, text, _label_list(labels, where, separator))
@@ -80,13 +89,13 @@ def read_label_rows(file: DataFile) -> Iterator[LabelRow]:
 
 def _needed(file: DataFile, reading: Reading, names: list[str]) -> list[str]:
     """The columns of a Parquet file to read; none where it is incomplete, to show all that it has."""
-    columns = columns_of(names, reading, str(file.path))
+    columns = columns_of(names, reading, str(file.path), header=file.suffix in HEADED)
     if not columns.texts or columns.labels is None:
         return []
     return [name for name in (*columns.texts, columns.labels, columns.uid) if name is not None]
 
 
-def _incomplete(row: Row, first: Columns, where: str, no_text: bool, no_labels: bool) -> DataError:
+def _incomplete(file: DataFile, row: Row, first: Columns, where: str, no_text: bool, no_labels: bool) -> DataError:
     """No such column; or where both columns are there, no value in them."""
     if not first.texts or first.labels is None:
         no_text, no_labels = not first.texts, first.labels is None
@@ -97,7 +106,8 @@ def _incomplete(row: Row, first: Columns, where: str, no_text: bool, no_labels: 
     if no_labels:
         missing.append(f"'{first.labels or 'labels'}'")
         flags.append("--label-column")
-    todo = f"Name the column with {' and '.join(flags)}."
+    no_column = not first.texts or first.labels is None
+    todo = how_to_name(flags, row, header=file.suffix in HEADED and no_column)
     what = f"no {' and '.join(missing)} here"
     return DataError(what, where=where, got=", ".join(row), allowed="text, labels, uid", todo=todo)
 

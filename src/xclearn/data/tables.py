@@ -13,12 +13,14 @@ from xclearn.data.annif import begins_with_uri, corpus_rows, is_corpus
 from xclearn.data.columns import DELIMITERS, USUAL, Reading, find_delimiter
 from xclearn.data.folder import RDF_SUFFIXES, DataFile
 from xclearn.errors import ConfigError, DataError
-from xclearn.files import numbered_lines
+from xclearn.files import Lines, name_of, numbered_lines
 from xclearn.limits import largest_contents, limits, too_much
 
 _LARGEST_FIELD = 2**31 - 1  # of a CSV field; Python's own limit of 128 KiB is less than a long document
 _ROWS_AT_ONCE = 4096  # of a Parquet file
 _DELIMITERS = {"csv": tuple(DELIMITERS.values()), "tsv": ("\t",)}  # suffix -> what may cut its lines
+
+HEADED = tuple(_DELIMITERS)  # the suffixes of tables whose first line is a header
 
 Row = dict[str, Any]
 NumberedRows = Iterator[tuple[int, Row]]
@@ -36,7 +38,7 @@ def rows_of(file: DataFile, reading: Reading, choose: Choose) -> NumberedRows:
         case "tsv" if is_annif(file, reading):
             return corpus_rows(file.path)
         case "csv" | "tsv":
-            return _csv_rows(file.path, delimiter_of(file, reading))
+            return csv_rows(file.path, delimiter_of(file, reading))
         case "parquet":
             return _parquet_rows(file.path, choose)
     allowed = "jsonl, json, csv, tsv, parquet, txt (also with .gz, .xz, .bz2, .zst)"
@@ -94,9 +96,10 @@ def json_object(line: str, where: str) -> Row:
     return row
 
 
-def _csv_rows(path: Path, delimiter: str) -> NumberedRows:
+def csv_rows(source: Lines, delimiter: str) -> NumberedRows:
+    """The rows of a table with a header, from a file or a stream, and the line that each begins at."""
     csv.field_size_limit(min(limits().line, _LARGEST_FIELD))
-    lines = _RowLines(path)
+    lines, path = _RowLines(source), name_of(source)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] = []
     start = 1
@@ -121,9 +124,9 @@ class _RowLines(Iterator[str]):
     """The lines of a table. A row may take several, together no longer than a line may be: a quote that is never
     closed makes one row of all that follows."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lines = numbered_lines(path, keep_ends=True)
+    def __init__(self, source: Lines) -> None:
+        self._path = name_of(source)
+        self._lines = numbered_lines(source, keep_ends=True)
         self._longest = limits().line
         self.start_row(1)
 
