@@ -15,7 +15,8 @@ from xclearn.algorithms import algorithm_names
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "which-algorithm.md"
-BEGIN, END = "<!-- table: python -m benchmarks.which -->\n", "<!-- end of table -->\n"
+BEGIN = "<!-- table: python -m benchmarks.which -->\n"
+END = "<!-- end of table -->\n"
 SETS = ("wordnet-related", "debian-related", "finna-yso", "eurlex57k-titles", "eurlex57k", "bibtex", "delicious")
 METRICS = ("P@1", "P@5", "PSP@5", "R@10")
 

@@ -67,7 +67,8 @@ def main() -> None:
 
 def added_later(data: Dataset, arguments: argparse.Namespace, line: str, seed: int) -> None:
     """R@10 of labels that training did not know, added by their texts and 0, 1 and 5 examples, and of those it knew."""
-    rng, counts = np.random.default_rng(seed), np.asarray(data.train.relevance.sum(axis=0)).ravel()
+    rng = np.random.default_rng(seed)
+    counts = np.asarray(data.train.relevance.sum(axis=0)).ravel()
     asked = np.asarray(data.split("test").relevance.sum(axis=0)).ravel() > 0
     new = np.sort(rng.permutation(np.flatnonzero(asked & (counts >= EXAMPLES[-1])))[: arguments.new_labels])
     kept = np.setdiff1d(np.arange(data.n_labels), new)
@@ -118,12 +119,14 @@ def strict(data: Dataset, seed: int = 0) -> Dataset:
     train = data.train
     assert train.names is not None
     families, of_document = np.unique([family(name) for name in train.names], return_inverse=True)
-    sizes, order = np.bincount(of_document), np.random.default_rng(seed).permutation(len(families))
+    sizes = np.bincount(of_document)
+    order = np.random.default_rng(seed).permutation(len(families))
     small = sizes[order] <= LARGEST_FAMILY
     kept = np.zeros(len(families), dtype=bool)
     kept[order[small & (np.cumsum(np.where(small, sizes[order], 0)) <= HELD_OUT)]] = True
     held = kept[of_document]
-    rest, other = train.take(np.flatnonzero(~held)), train.take(np.flatnonzero(held))
+    rest = train.take(np.flatnonzero(~held))
+    other = train.take(np.flatnonzero(held))
     void = void_pairs(rest, other, data.labels)
     left = (other.relevance - other.relevance.multiply(void)).tocsr()
     left.eliminate_zeros()

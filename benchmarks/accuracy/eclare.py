@@ -80,7 +80,8 @@ TABLES: list[Row] = [
 
 
 def main() -> None:
-    tables, rows = [*(row[0] for row in TABLES), "7", "neighbours"], [row[1] for row in TABLES]
+    tables = [*(row[0] for row in TABLES), "7", "neighbours"]
+    rows = [row[1] for row in TABLES]
     arguments = table_arguments(__doc__, tables, rows).parse_args()
     data = part_of(load_dataset(arguments.data), arguments.documents)
     data = held_out(data) if arguments.split == "hold_out" else data
@@ -149,7 +150,8 @@ def clusterings(data: Dataset, arguments: argparse.Namespace, seed: int) -> None
 def neighbourhoods(data: Dataset, arguments: argparse.Namespace, seed: int) -> None:
     """What the graph of the remaining documents says about those held out one by one, in groups, and about test."""
     run = Run(torch.device("cpu"), seed, Checkpoint(None), lambda _: None)
-    alone, parts = hold_out(data, seed=seed), parted(prepare(data, Words(), None, seed), run)
+    alone = hold_out(data, seed=seed)
+    parts = parted(prepare(data, Words(), None, seed), run)
     assert parts.held_out is not None
     splits = {
         "text by text": (alone[0].relevance, alone[1].relevance),

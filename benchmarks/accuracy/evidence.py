@@ -136,7 +136,8 @@ def _one(part: Part, arguments: argparse.Namespace) -> None:
 def cut(data: Dataset, part: Part) -> Dataset:
     """The documents of a part with the labels that these have, and others of train as test."""
     order = np.random.default_rng(part.seed).permutation(len(data.train))
-    train, test = data.train.take(order[: part.n_documents]), data.train.take(order[part.n_documents :])
+    train = data.train.take(order[: part.n_documents])
+    test = data.train.take(order[part.n_documents :])
     used = np.unique(train.relevance.indices)
     pairs = np.empty((0, 2), dtype=np.int64)
     train, test = (
@@ -188,7 +189,8 @@ def _sources(algorithms: dict[str, Algorithm], data: Dataset, seconds: dict[str,
     rows = heavy_rows(whole.features)
     texts = None if whole.label_features is None else label_text_rows(whole.label_features)
     counts = np.asarray(data.train.relevance.sum(axis=0), dtype=np.float32).ravel()
-    centroids, memory = centroid_rows(rows, data.train.relevance), memory_of(rows, data.train)
+    centroids = centroid_rows(rows, data.train.relevance)
+    memory = memory_of(rows, data.train)
     return Sources(whole.vectoriser, fitted, texts, centroids, memory, counts, 60, everywhere=True)
 
 
@@ -220,7 +222,8 @@ def _write(path: Path, evidence: dict[str, HeldOut], outer: dict[str, Split], fa
             arrays[f"{label}.{field}"] = value.astype(np.int32) if value.dtype == np.int64 else value
     for label, split in outer.items():
         relevance: sp.csr_matrix = split.relevance
-        arrays[f"{label}.indptr"], arrays[f"{label}.indices"] = relevance.indptr, relevance.indices
+        arrays[f"{label}.indptr"] = relevance.indptr
+        arrays[f"{label}.indices"] = relevance.indices
         arrays[f"{label}.filter"] = split.filter_pairs
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
 

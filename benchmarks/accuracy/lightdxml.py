@@ -103,7 +103,8 @@ def served(algorithm: Algorithm, data: Dataset) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         algorithm.save(Path(folder) / "model")
         size = sum(path.stat().st_size for path in (Path(folder) / "model").iterdir())
-        predictor, documents = load(Path(folder) / "model"), data.split("test").documents
+        predictor = load(Path(folder) / "model")
+        documents = data.split("test").documents
         started = time.perf_counter()
         predictor.predict(documents, 5)
         seconds = time.perf_counter() - started

@@ -34,7 +34,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     data = part_of(load_dataset(arguments.data), arguments.documents)
-    relevance, documents, seed = data.train.relevance, data.train.documents, arguments.seed
+    relevance = data.train.relevance
+    documents = data.train.documents
+    seed = arguments.seed
     features = sp.csr_matrix(vectoriser_for(documents, Words(), None).transform(documents))
     vectors = torch.from_numpy(np.maximum(features @ latent_tokens(features, _DIM, seed), 0).astype(np.float32))
     centres = label_centres(vectors, relevance, n_extra=0, head=1, seed=seed)
@@ -43,7 +45,8 @@ def main() -> None:
             started = time.perf_counter()
             made = Shortlister(source=source, size=size, method="exact", seed=seed, on_fallback=print)
             found = padded_matrix(made.lists(vectors, relevance, centres), data.n_labels)
-            seconds, recall = time.perf_counter() - started, 100 * found.multiply(relevance > 0).sum() / relevance.nnz
+            seconds = time.perf_counter() - started
+            recall = 100 * found.multiply(relevance > 0).sum() / relevance.nnz
             row = {"data": data.name, "source": source, "size": size, "seed": seed, "labels": data.n_labels}
             record("lists", row | {"recall_percent": round(float(recall), 2), "seconds": round(seconds, 2)})
             print(f"{source:12} {size:5} {recall:6.2f} %  {seconds:.1f} s", flush=True)

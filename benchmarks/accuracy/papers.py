@@ -148,7 +148,9 @@ def main() -> None:
         print("\n".join(f"{form.name:24} {form.title}" for form in FORMS))
         return
     deadline = time.monotonic() + 60 * arguments.minutes
-    left, failed, against = list(runs(arguments)), list[Wanted](), dict[tuple[str, int], Report]()
+    left = list(runs(arguments))
+    failed = list[Wanted]()
+    against = dict[tuple[str, int], Report]()
     sets = dict[str, Dataset]()
     while left:
         wanted = left[0]

@@ -32,7 +32,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose name holds this")
     asked = parser.parse_args()
     commit = _git("rev-parse", "--short=12", f"{asked.base}^{{commit}}")
-    package, old, new = _installed(commit), BUILD / f"{commit}-{_version()}", BUILD / "working-tree"
+    package = _installed(commit)
+    old = BUILD / f"{commit}-{_version()}"
+    new = BUILD / "working-tree"
     shutil.rmtree(new, ignore_errors=True)
     running = [_record(new, None, asked.only)]
     if not (old / "record.json").exists():

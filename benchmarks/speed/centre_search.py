@@ -88,7 +88,8 @@ def measure(n_labels: int, breadths: list[int], seed: int) -> None:
     exact = np.vstack([turn[0][1] for turn in turns])
     whole = float(np.median([turn[0][0] for turn in turns]))
     for breadth in forms:
-        found, p50 = np.vstack([turn[breadth][1] for turn in turns]), np.median([turn[breadth][0] for turn in turns])
+        found = np.vstack([turn[breadth][1] for turn in turns])
+        p50 = np.median([turn[breadth][0] for turn in turns])
         recalls = {f"recall@{k}": recall(exact, found, k) for k in (10, SIZE)}
         figures = {"p50_us": round(float(p50), 1), "times_faster": round(whole / float(p50), 1), **recalls}
         row = {"centres": n_labels, "dim": DIM, "breadth": breadth or "all", "threads": 1, **figures}

@@ -48,7 +48,8 @@ def loss_over_all_outputs(device: str) -> tuple[float, float]:
     vectors, rows, biases = (each.double().requires_grad_() for each in (x, weight, bias))
     wanted = torch.autograd.grad(_dense_loss(vectors, rows, biases, positives), (vectors, rows, biases))
     vectors, rows, biases = (each.to(device).requires_grad_() for each in (x, weight, bias))
-    owner, columns = positives.owner.to(device), positives.columns.to(device)
+    owner = positives.owner.to(device)
+    columns = positives.columns.to(device)
     loss = all_outputs_loss(vectors, rows, biases, owner, columns, compute=torch.bfloat16, measure=True)
     found = torch.autograd.grad(loss, (vectors, rows, biases))
     return max(_relative(*pair) for pair in zip(found, wanted, strict=True)), _HALF

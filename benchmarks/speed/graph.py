@@ -24,7 +24,8 @@ def main() -> None:
         name = f"synthetic {arguments.labels} x {arguments.labels_per_document}"
         relevance = synthetic(arguments.documents, arguments.labels, arguments.labels_per_document)
     else:
-        name, relevance = arguments.data, load_dataset(arguments.data).train.relevance
+        name = arguments.data
+        relevance = load_dataset(arguments.data).train.relevance
     started = time.perf_counter()
     graph = random_walk_graph(relevance, steps=400, restart=0.8, top=10, seed=0, head=500)
     seconds = time.perf_counter() - started

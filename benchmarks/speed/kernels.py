@@ -24,7 +24,12 @@ from xclearn.parts.pair_products import _NativeScores, _PairScores
 from xclearn.parts.row_training import row_classifier
 from xclearn.parts.rows import Gathered
 
-N_LABELS, N_WORDS, WORDS_A_LABEL, N_TOPICS, WORDS_A_TOPIC, DIM = 131_072, 40_000, 38, 4096, 60, 300
+N_LABELS = 131_072
+N_WORDS = 40_000
+WORDS_A_LABEL = 38
+N_TOPICS = 4096
+WORDS_A_TOPIC = 60
+DIM = 300
 N_CLUSTERS = 1 << 15
 N_DOCUMENTS, SHORTLIST, ROW_DIM = 255, 650, 126
 
@@ -83,7 +88,8 @@ def shortlist_steps(generator: torch.Generator) -> dict[str, tuple[Step, Step]]:
     pairs = LabelPairs.of(shortlist, Gathered(owner, columns, torch.ones(N_DOCUMENTS), owner))
     x = torch.randn(N_DOCUMENTS, ROW_DIM, generator=generator)
     labels, column = pairs.labels.unique_consecutive(return_inverse=True)
-    own, other = x.clone().requires_grad_(), torch.randn(len(labels), ROW_DIM, generator=generator).requires_grad_()
+    own = x.clone().requires_grad_()
+    other = torch.randn(len(labels), ROW_DIM, generator=generator).requires_grad_()
     steps: dict[str, tuple[Step, Step]] = {
         "pair scores and products": (
             lambda: _NativeScores.apply(own, other, pairs.owner, column).sum().backward(),

@@ -87,7 +87,9 @@ class _Maker:
     """Draws the parts of a set one after another from one generator."""
 
     def __init__(self, shape: Shape, generator: torch.Generator) -> None:
-        self.shape, self.generator, self.device = shape, generator, generator.device
+        self.shape = shape
+        self.generator = generator
+        self.device = generator.device
 
     def label_words(self) -> torch.Tensor:
         """(L, length): place j of a text holds a word of the j-th part of the vocabulary, so that none comes twice."""

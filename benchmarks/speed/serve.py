@@ -166,7 +166,8 @@ def fit_peers(arguments: argparse.Namespace, name: str, texts: Any, labels: Any,
 
 def wordnet(arguments: argparse.Namespace) -> None:
     """Our forms and the peers on the bundled set."""
-    data, model = load_dataset(WORDNET), load_model(arguments.work / "model")
+    data = load_dataset(WORDNET)
+    model = load_model(arguments.work / "model")
     exporter, held_out = Exporter(model, data), HoldOut.of(model, data)
     chosen = Choice().pick([held_out.measure(form, exporter.export(form)) for form in Choice().forms(model.servable)])
     save_model(exporter.export(chosen.form), arguments.work / "exported", replace=True)
@@ -302,7 +303,8 @@ def _label_rows(own: np.ndarray, idf: np.ndarray, embeddings: np.ndarray) -> Pac
 
 def _synthetic_index(own: np.ndarray, idf: np.ndarray, shortlist: int, most: int = 500) -> TokenIndex:
     """Postings of the labels' own tokens, the least labels of a token first: all weigh the same."""
-    tokens, labels = own.ravel(), np.repeat(np.arange(len(own), dtype=np.int32), 6)
+    tokens = own.ravel()
+    labels = np.repeat(np.arange(len(own), dtype=np.int32), 6)
     order = np.argsort(tokens, kind="stable")
     tokens, labels = tokens[order], labels[order]
     kept = np.arange(len(tokens)) - np.searchsorted(tokens, tokens) < most
@@ -345,7 +347,8 @@ def _roofline(touched: int, p50_us: float) -> dict[str, float]:
 
 def _stream(pieces: int = 128, size: int = 4 << 20) -> float:
     """GB/s of a copy: the median over pieces, each so short that it is rarely held up by others."""
-    source, target = np.ones((pieces, size), np.uint8), np.ones((pieces, size), np.uint8)  # both are in memory
+    source = np.ones((pieces, size), np.uint8)
+    target = np.ones((pieces, size), np.uint8)  # both are in memory
     rows = iter(range(pieces))
 
     def copy() -> None:

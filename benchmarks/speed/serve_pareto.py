@@ -37,7 +37,8 @@ class Scale(NamedTuple):
 
 def drawn(points: Sequence[Measured]) -> str:
     """An SVG: time on a logarithmic axis, P@1 upwards, a line for each precision; breadths stand at those of int8."""
-    times, values = [math.log10(point.p50_us) for point in points], [point.values["P@1"] for point in points]
+    times = [math.log10(point.p50_us) for point in points]
+    values = [point.values["P@1"] for point in points]
     x = Scale(min(times) - 0.1, max(times) + 0.1, LEFT, WIDTH - 20)
     y = Scale(min(values) - 0.3, max(values) + 0.3, HEIGHT - BOTTOM, 20)
     parts = [*_axes(x, y), *(_line(points, name, colour, x, y) for name, colour in COLOURS.items())]

@@ -198,7 +198,8 @@ def fit(name: str, folder: Path) -> None:
 def serve(name: str, folder: Path) -> None:
     answers_out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a peer itself prints is no answer
-    peer, names = PEERS[name](), json.loads((folder / "names.json").read_text())
+    peer = PEERS[name]()
+    names = json.loads((folder / "names.json").read_text())
     peer.load(folder / name)
     print(json.dumps("ready"), file=answers_out, flush=True)
     for line in sys.stdin:

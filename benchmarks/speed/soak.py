@@ -186,7 +186,9 @@ async def closed_loop(clients: Clients, seconds: float, n: int = 16) -> Outcome:
 
 async def open_loop(clients: Clients, rate: float, seconds: float, seed: int) -> Outcome:
     """Requests come at random times, whatever becomes of those before them."""
-    outcome, started, rng = Outcome(), time.perf_counter(), random.Random(seed)
+    outcome = Outcome()
+    started = time.perf_counter()
+    rng = random.Random(seed)
     tasks: set[asyncio.Task[None]] = set()
     due = started
     while due < started + seconds:

@@ -57,8 +57,10 @@ def _measure(cores: int, documents: int) -> dict[str, Any]:
     data = _texts(documents)
     started, processor = time.perf_counter(), time.process_time()
     algorithm = LabelTree().fit(data, callback=[].append)
-    training, cpu = time.perf_counter() - started, time.process_time() - processor
-    predictor, texts = Predictor(algorithm.model), (data.train.documents * 2)[:_PREDICTED]
+    training = time.perf_counter() - started
+    cpu = time.process_time() - processor
+    predictor = Predictor(algorithm.model)
+    texts = (data.train.documents * 2)[:_PREDICTED]
     predictor.predict(texts[:100])
     started = time.perf_counter()
     predictor.predict(texts)

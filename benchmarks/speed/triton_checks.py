@@ -49,7 +49,8 @@ def sums_of_rows(device: str) -> tuple[float, float]:
 
 
 def sums_of_pieces(device: str) -> tuple[float, float]:
-    columns, gradient = texts(device).transposed(), random(_ROWS, _DIM).to(device)
+    columns = texts(device).transposed()
+    gradient = random(_ROWS, _DIM).to(device)
     cut = triton_text.pieces(columns)
     assert len(cut[0]) > _WORDS, "some rows have several pieces"
     return relative(
@@ -84,7 +85,8 @@ def classifiers(device: str) -> tuple[float, float]:
 
 def dropout_of_the_hash(device: str) -> tuple[float, float]:
     """The share that is kept, the scale of what is kept, and that blocks of rows are parts of the whole."""
-    text, seed = random(4_000, 64).to(device), torch.tensor(12_345, device=device)
+    text = random(4_000, 64).to(device)
+    seed = torch.tensor(12_345, device=device)
     whole = triton_text.opened(text, 0.25, seed, 0, torch.float32)
     part = triton_text.opened(text[1_000:], 0.25, seed, 1_000, torch.float32)
     assert torch.equal(part, whole[1_000:])
@@ -99,7 +101,9 @@ def dropout_of_the_hash(device: str) -> tuple[float, float]:
 
 def _closed(*, moves: bool, refined: bool, device: str) -> tuple[float, float]:
     shared, own, wide = _shared(), _own(), random(_ROWS, _DIM + 8, seed=9)
-    of_weight, of_inner, inner = wide[:, :_DIM], random(_ROWS, _DIM, seed=10), random(_ROWS, _DIM, seed=11).relu()
+    of_weight = wide[:, :_DIM]
+    of_inner = random(_ROWS, _DIM, seed=10)
+    inner = random(_ROWS, _DIM, seed=11).relu()
     assert own.refinement is not None
     assert shared.gate is not None
     of_text = of_weight * shared.skip + of_inner * (inner > 0) / 0.75

@@ -23,7 +23,11 @@ class XclearnError(Exception):
         allowed: str | None = None,
         todo: str | None = None,
     ) -> None:
-        self.what, self.where, self.got, self.allowed, self.todo = what, where, got, allowed, todo
+        self.what = what
+        self.where = where
+        self.got = got
+        self.allowed = allowed
+        self.todo = todo
         super().__init__(self._sentence())
 
     def __reduce__(self) -> tuple[Any, ...]:

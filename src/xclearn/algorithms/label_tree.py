@@ -104,7 +104,8 @@ class LabelTree(Algorithm):
 
     def _tree(self, features: sp.csr_matrix, relevance: sp.csr_matrix, run: Run, number: int) -> Tree:
         widths = level_widths(relevance.shape[1], self.branching, self.max_leaf)
-        n_clusters, seed = widths[-1] if widths else 1, run.seed_of("tree", number)
+        n_clusters = widths[-1] if widths else 1
+        seed = run.seed_of("tree", number)
         clusters = run.keep(
             f"clusters-{number}", lambda: cluster_labels(label_centroids(relevance, features), n_clusters, seed)
         )

@@ -109,7 +109,8 @@ class Mach(Algorithm):
     def _servable(self, data: Prepared) -> Servable:
         encoder = Joined([repetition.encoder.served() for repetition in self.repetitions_])
         rows = [repetition.task.classifier.served("document") for repetition in self.repetitions_]
-        weight, bias = np.stack([each.weight for each in rows]), np.stack([each.bias for each in rows])
+        weight = np.stack([each.weight for each in rows])
+        bias = np.stack([each.bias for each in rows])
         buckets = np.stack([repetition.bucket_of_label for repetition in self.repetitions_])
         scorer = BucketClassifier("document", weight, bias, buckets, self.combine == "geometric")
         return Servable(data.vectoriser, {"document": encoder}, AllLabels(), [scorer], Sigmoid())

@@ -68,7 +68,8 @@ class Slice(Algorithm):
             yield f"set it to the {size.n_features} of the dense features", "embedding_dim"
 
     def _plan(self, size: Size, device: str) -> Plan:
-        dim, listed = self.embedding_dim, min(self.shortlist_size, size.n_labels)
+        dim = self.embedding_dim
+        listed = min(self.shortlist_size, size.n_labels)
         rows = 4 * size.n_labels * dim
         cost = StageCost(
             name="classifiers",
@@ -89,7 +90,8 @@ class Slice(Algorithm):
         rows = torch.from_numpy(vectors)
         search = LabelSearch(data.relevance, run, self.shortlist_size, self.search)
         self.centres_ = search.centres(rows)
-        lists, seed = search.lists("lists", rows, centres=self.centres_), run.seed_of("classifiers")
+        lists = search.lists("lists", rows, centres=self.centres_)
+        seed = run.seed_of("classifiers")
         self.scorer_ = solved("slice", "document", vectors, data.relevance, lists, seed, self.epochs)
         if self.fusion_weight is AUTO:
             self.fusion_weight = best_fusion_weight(data, self.stopping, self._servable(data), _FUSION_WEIGHTS)

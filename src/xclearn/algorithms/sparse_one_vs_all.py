@@ -82,7 +82,8 @@ class SparseOneVsAll(Algorithm):
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         require_label_text(data.label_features, self.label_text_weight)
-        features, labels = sp.csr_matrix(data.features, dtype=np.float32), sp.csr_matrix(data.relevance.T)
+        features = sp.csr_matrix(data.features, dtype=np.float32)
+        labels = sp.csr_matrix(data.relevance.T)
         solver = Solver(self.loss, self.cost, self.epochs, self.threshold, run.seed_of("classifiers"))
         starts, parts = range(0, labels.shape[0], _AT_ONCE), []
         for number, start in enumerate(starts):

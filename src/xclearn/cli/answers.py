@@ -141,7 +141,8 @@ class _ParquetAnswers(contextlib.AbstractContextManager["_ParquetAnswers"]):
                 _refuse_other_keys(row, self._schema.names)
             self._file.write_table(pa.Table.from_pylist(table, schema=self._schema))
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            what, todo = f"a value does not fit into its Parquet column ({error})", "Write JSON lines: -o FILE.jsonl."
+            what = f"a value does not fit into its Parquet column ({error})"
+            todo = "Write JSON lines: -o FILE.jsonl."
             raise DataError(what, todo=todo) from error
 
     def _open(self, rows: list[Row]) -> None:
@@ -176,7 +177,8 @@ def _refuse_taken(row: Row, added: Sequence[str]) -> None:
 def _refuse_other_keys(row: Row, columns: Sequence[str]) -> None:
     other = [key for key in row if key not in columns]
     if other:
-        what, todo = "a row has a key that the first rows have not", "Write JSON lines: -o FILE.jsonl."
+        what = "a row has a key that the first rows have not"
+        todo = "Write JSON lines: -o FILE.jsonl."
         raise DataError(what, got=other[0], todo=todo)
 
 

@@ -177,7 +177,8 @@ def _in_processes(work: Work, files: Sequence[Path], workers: int) -> Iterator[i
             except BrokenProcessPool as error:
                 restarts += 1
                 if restarts > _RESTARTS:
-                    what, todo = "a worker ended again and again", "Is there enough memory? Then go on with --resume."
+                    what = "a worker ended again and again"
+                    todo = "Is there enough memory? Then go on with --resume."
                     raise ProcessError(what, where="--workers", got=workers, todo=todo) from error
                 say(f"a worker ended: {len(waiting):,} files are asked about again")
             except BaseException:

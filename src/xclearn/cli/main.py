@@ -183,8 +183,10 @@ def predict(
     from xclearn.data import Reading
     from xclearn.inference.thresholds import Threshold
 
-    output, threshold = Output(out, format, overwrite), Threshold(min_score, target_precision, best_f1, by_frequency)
-    asked, reading = Asked(k, threshold, tail), Reading(text_column, label_column, label_separator, delimiter)
+    output = Output(out, format, overwrite)
+    threshold = Threshold(min_score, target_precision, best_f1, by_frequency)
+    asked = Asked(k, threshold, tail)
+    reading = Reading(text_column, label_column, label_separator, delimiter)
     many = Many(engine, workers, resume)
     if many.asked_for or is_many(file):
         predict_folder(model, file, asked, output, device, reading, many)

@@ -143,7 +143,8 @@ def read_request(request: Request) -> tuple[str, Algorithm]:
     from xclearn import config as configuration
 
     table = _read_config(request.config) if request.config else {}
-    name, source = request.algorithm or table.get("algorithm", DEFAULT), request.data or table.get("data", "")
+    name = request.algorithm or table.get("algorithm", DEFAULT)
+    source = request.data or table.get("data", "")
     if not source:
         raise ConfigError(
             "no data given", where="DATA", todo="Name a folder, a file or a bundled set (`xc data list`)."
@@ -158,7 +159,8 @@ def _minutes(request: Request, name: str, values: Mapping[str, Any]) -> float:
     """The minutes of `--time-budget`; refused where the algorithm has no such setting, or `--set` gives another."""
     known = {field.name for field in dataclasses.fields(algorithms.find(name))}
     if "time_budget" not in known:
-        what, todo = "the algorithm has no time budget", "Leave it out, or train blend."
+        what = "the algorithm has no time budget"
+        todo = "Leave it out, or train blend."
         raise ConfigError(what, where="--time-budget", got=name, todo=todo)
     if any(each.startswith("time_budget=") for each in request.settings):
         what = "the time budget is given twice"

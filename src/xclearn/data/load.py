@@ -162,7 +162,8 @@ def _read(files: Mapping[str, Parts], reading: Reading) -> tuple[dict[str, Split
     if not splits["train"].relevance.nnz:
         where = _paths(roles["train"])
         if left_out:
-            what, allowed = "no label of the documents is in the vocabulary (--vocab)", f"such as {labels.names[0]}"
+            what = "no label of the documents is in the vocabulary (--vocab)"
+            allowed = f"such as {labels.names[0]}"
             raise DataError(what, where=where, got=next(iter(left_out)), allowed=allowed)
         raise DataError("no document has a label", where=where)
     return splits, labels, left_out
@@ -206,7 +207,8 @@ def _read_matrices(
 def _documents_and_relevance(parts: Parts) -> tuple[sp.csr_matrix | np.ndarray, sp.csr_matrix]:
     if "records" in parts:
         return read_xc(parts["records"].path)
-    documents, relevance = read_features(parts["features"]), read_relevance(parts["relevance"])
+    documents = read_features(parts["features"])
+    relevance = read_relevance(parts["relevance"])
     if documents.shape[0] != relevance.shape[0]:
         got = (documents.shape[0], relevance.shape[0])
         raise DataError("documents and their labels differ in rows", where=_paths(parts), got=got)
@@ -300,14 +302,16 @@ class _LabelIds:
             raise DataError("this label is not in the label file", where=where, got=name)
         rows = self._rows_of_text.get(name, [])
         if len(rows) > 1:
-            what, todo = f"{len(rows)} labels of the vocabulary are called this", "Name the label by its URI."
+            what = f"{len(rows)} labels of the vocabulary are called this"
+            todo = "Name the label by its URI."
             raise DataError(what, where=where, got=name, todo=todo)
         self.left_out.update([] if rows else [name])
         return rows[0] if rows else None
 
     def _of_row(self, row: int, where: str) -> int:
         if not self.closed:
-            what, todo = "a whole number means a row of the label file", "Write names as texts, or add a label file."
+            what = "a whole number means a row of the label file"
+            todo = "Write names as texts, or add a label file."
             raise DataError(f"{what}, and there is none", where=where, got=row, todo=todo)
         if not 0 <= row < len(self.ids):
             allowed = f"0 to {len(self.ids) - 1}"

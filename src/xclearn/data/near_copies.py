@@ -23,7 +23,7 @@ _PRODUCTS = 4_000_000  # entries of a product at most, and of a comparison after
 _ROUNDING = 1e-5
 
 
-class Pairs(NamedTuple):
+class NearPairs(NamedTuple):
     """Near copies of each other."""
 
     rows: np.ndarray  # (m,) int64
@@ -44,7 +44,7 @@ def comparable_rows(documents: Documents) -> sp.csr_matrix | None:
     return sp.csr_matrix((scaled.astype(np.float32), rows.indices, rows.indptr), rows.shape)
 
 
-def near_pairs(rows: sp.csr_matrix, others: sp.csr_matrix) -> Iterator[Pairs]:
+def near_pairs(rows: sp.csr_matrix, others: sp.csr_matrix) -> Iterator[NearPairs]:
     """All pairs with a cosine of at least `ALIKE`, a block of rows at a time; both are of length one."""
     frequency = others.getnnz(axis=0)  # (V,)
     rare, left_out = _rare_words(rows, frequency)
@@ -55,7 +55,7 @@ def near_pairs(rows: sp.csr_matrix, others: sp.csr_matrix) -> Iterator[Pairs]:
         end = max(start + 1, int(np.searchsorted(ends, ends[start] + _PRODUCTS, side="right")) - 1)
         found = (rare[start:end] @ columns).tocoo()
         possible = found.data >= ALIKE - left_out[start + found.row] - _ROUNDING
-        yield from _compared(rows, others, Pairs(start + found.row[possible], found.col[possible]))
+        yield from _compared(rows, others, NearPairs(start + found.row[possible], found.col[possible]))
         start = end
 
 
@@ -70,7 +70,8 @@ def resembling(
     n = rows.shape[0]
     looked_at = np.arange(n) if looked_at is None else looked_at
     group, compared = np.arange(n), np.zeros(n, dtype=bool)
-    starts, ends = [np.arange(n)], [np.arange(n) if same is None else _first_of(same)]
+    starts = [np.arange(n)]
+    ends = [np.arange(n) if same is None else _first_of(same)]
     while len(looked_at):
         for found in near_pairs(rows[looked_at], rows):
             starts.append(looked_at[found.rows])
@@ -99,7 +100,7 @@ def _rare_words(rows: sp.csr_matrix, frequency: np.ndarray) -> tuple[sp.csr_matr
     return rare, np.sqrt(lost)
 
 
-def _compared(rows: sp.csr_matrix, others: sp.csr_matrix, possible: Pairs) -> Iterator[Pairs]:
+def _compared(rows: sp.csr_matrix, others: sp.csr_matrix, possible: NearPairs) -> Iterator[NearPairs]:
     """Of possible pairs those that are near copies."""
     sizes = np.diff(rows.indptr)[possible.rows]
     parts = np.cumsum(sizes) // _PRODUCTS
@@ -107,7 +108,7 @@ def _compared(rows: sp.csr_matrix, others: sp.csr_matrix, possible: Pairs) -> It
         mine = parts == part
         left, right = possible.rows[mine], possible.others[mine]
         near = np.asarray(rows[left].multiply(others[right]).sum(axis=1)).ravel() >= ALIKE
-        yield Pairs(left[near], right[near])
+        yield NearPairs(left[near], right[near])
 
 
 def _first_of(same: np.ndarray) -> np.ndarray:

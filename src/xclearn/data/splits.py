@@ -199,5 +199,7 @@ def _row_bytes(documents: Documents) -> Iterator[bytes]:
     if isinstance(documents, np.ndarray):
         return (row.tobytes() for row in np.ascontiguousarray(documents, dtype="<f4"))
     matrix = documents.sorted_indices()
-    columns, values, starts = matrix.indices.astype("<i8"), matrix.data.astype("<f4"), matrix.indptr
+    columns = matrix.indices.astype("<i8")
+    values = matrix.data.astype("<f4")
+    starts = matrix.indptr
     return (columns[start:end].tobytes() + values[start:end].tobytes() for start, end in pairwise(starts))

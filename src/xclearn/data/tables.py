@@ -59,7 +59,8 @@ def is_annif(file: DataFile, reading: Reading) -> bool:
 
 def delimiter_of(file: DataFile, reading: Reading) -> str:
     """What was asked for, or what cuts the header; a .tsv has tabs."""
-    given, candidates = reading.delimiter_character, _DELIMITERS[file.suffix]
+    given = reading.delimiter_character
+    candidates = _DELIMITERS[file.suffix]
     if given is not None or len(candidates) == 1:
         return given or candidates[0]
     lines = numbered_lines(file.path)
@@ -218,7 +219,8 @@ def _shared_values(column: Any) -> list[Any]:
         words = {row: column.dictionary[row].as_py() for row in set(rows) - {None}}
         return [words.get(row) for row in rows]
     if types.is_list(column.type) or types.is_large_list(column.type):
-        inner, spans = _shared_values(column.values), pairwise(column.offsets.to_pylist())
+        inner = _shared_values(column.values)
+        spans = pairwise(column.offsets.to_pylist())
         present = column.is_valid().to_pylist()
         return [inner[start:end] if here else None for (start, end), here in zip(spans, present, strict=True)]
     return column.to_pylist()

@@ -87,9 +87,11 @@ def _chosen(path: Path, languages: list[str], language: str | None) -> str:
     """The language that was asked for, or the only one there is."""
     known = ", ".join(languages) or "none"
     if language is None and len(languages) != 1:
-        what, todo = "the vocabulary has labels in several languages", "Choose one with --language."
+        what = "the vocabulary has labels in several languages"
+        todo = "Choose one with --language."
         if not languages:
-            what, todo = "the vocabulary has no labels", "A CSV has them in columns such as label_en."
+            what = "the vocabulary has no labels"
+            todo = "A CSV has them in columns such as label_en."
         raise ConfigError(what, where=str(path), got=known, todo=todo)
     if language is not None and language not in languages:
         raise DataError("no label in this language", where=f"--language for {path}", got=language, allowed=known)

@@ -100,7 +100,8 @@ def top(scores: Array, k: int) -> tuple[Array, Array]:
     if values.shape[1] > k:  # of values that equal the last one topk takes any
         unclear = ((values[:, k - 1] == values[:, k]) & (values[:, k] > -np.inf)).nonzero().flatten()
         again, order = scores[unclear].sort(dim=1, descending=True, stable=True)
-        values[unclear, :k], columns[unclear, :k] = again[:, :k], order[:, :k]
+        values[unclear, :k] = again[:, :k]
+        columns[unclear, :k] = order[:, :k]
     order = lexsort((columns[:, :k], -values[:, :k]))
     return take_along(columns, order), take_along(values, order)
 

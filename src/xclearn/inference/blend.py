@@ -160,7 +160,8 @@ class Sources(Part):
         self, documents: Documents, found: Sequence[TopK], exclude: np.ndarray, depth: int | None = None
     ) -> Evidence:
         """The evidence where members named these labels."""
-        n, size = n_documents(documents), min(depth or self.depth, self.n_labels)
+        n = n_documents(documents)
+        size = min(depth or self.depth, self.n_labels)
         features = sp.csr_matrix(self.vectoriser.transform(documents), dtype=np.float32)
         rows = unit_rows(features)
         lists = [TopK(part.ids, logits_of(part)) for part in found]
@@ -329,7 +330,8 @@ class BlendServable(Part):
         if not len(order):
             return TopK(places, np.full(places.shape, -np.inf, dtype=np.float32))
         missing = (places < 0) | np.isnan(scores[places])  # the latter of a stacker that nobody verified
-        ids, best = np.where(missing, -1, evidence.labels[places]), np.where(missing, -np.inf, scores[places])
+        ids = np.where(missing, -1, evidence.labels[places])
+        best = np.where(missing, -np.inf, scores[places])
         return TopK(ids, best.astype(np.float32))
 
 

@@ -231,7 +231,8 @@ class ClusterBeam(Candidates):
 
 @native_form_of(ClusterBeam)
 def _(stage: ClusterBeam, core: Core) -> np.ndarray:
-    rows, offsets = exact_rows(stage.weight, stage.bias), as_kind(stage.offsets, np.int64)
+    rows = exact_rows(stage.weight, stage.bias)
+    offsets = as_kind(stage.offsets, np.int64)
     core.native.add_level(core.place_of(stage.vector), rows, offsets, stage.beam)
     return as_kind(stage.labels, np.int32)
 
@@ -247,7 +248,8 @@ def below(offsets: Array, nodes: Array, logits: Array) -> tuple[Array, Array]:
     row = owner // max(1, nodes.shape[1])
     column = arrays.numbers(len(row), row) - xp.searchsorted(row, row)
     shape = (len(nodes), int(column.max()) + 1 if len(column) else 0)
-    found, passed = arrays.filled(shape, -1, places), arrays.filled(shape, -np.inf, logits)
+    found = arrays.filled(shape, -1, places)
+    passed = arrays.filled(shape, -np.inf, logits)
     found[row, column], passed[row, column] = places, logits.ravel()[owner]
     return found, passed
 

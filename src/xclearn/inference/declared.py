@@ -163,7 +163,8 @@ def _declarations(kind: type) -> dict[str, tuple[Any, Any]]:
 
 
 def _read_declarations(kind: type) -> dict[str, tuple[Any, Any]]:
-    plain, rich = typing.get_type_hints(kind), typing.get_type_hints(kind, include_extras=True)
+    plain = typing.get_type_hints(kind)
+    rich = typing.get_type_hints(kind, include_extras=True)
     names = [each.name for each in dataclasses.fields(kind)]
     return {name: (plain[name], next(iter(getattr(rich[name], "__metadata__", ())), None)) for name in names}
 

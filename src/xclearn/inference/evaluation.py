@@ -80,7 +80,8 @@ def evaluate_and_note(model: Fitted, data: Any, *, split: str = "test", device: 
 
     Only those on a data set with training documents and the model's own labels are noted.
     """
-    report, known = evaluate(model, data, split=split, device=device), model.model
+    report = evaluate(model, data, split=split, device=device)
+    known = model.model
     if not isinstance(data, Dataset) or not len(data.train) or list(data.labels.names) != list(known.labels.names):
         return report
     trained_on = known.about.get("data", {}).get("name", data.name)

@@ -131,7 +131,9 @@ class Exporter:
         return replace(self.model, servable=servable, about=self.model.about | {"export": form._asdict()})
 
     def _export(self, servable: Servable, number: int, form: Form) -> Servable:
-        labels, encoders, candidates = np.empty(0, np.int32), servable.encoders, servable.candidates
+        labels = np.empty(0, np.int32)
+        encoders = servable.encoders
+        candidates = servable.candidates
         if isinstance(candidates, ClusterBeam):
             labels = candidates.labels.astype(np.int32)
             candidates = cluster_index(candidates, self._levels[number], form.precision, form.breadth)
@@ -181,7 +183,8 @@ class Exporter:
         pairs = np.column_stack([np.repeat(some, best.shape[1]), best.ravel()])
         wanted = (train.relevance + pairs_matrix(pairs[pairs[:, 1] >= 0], train.relevance.shape)).tocsr()
         wanted.data[:] = 1
-        vectoriser, texts = self.model.servable.vectoriser, self.data.labels.texts
+        vectoriser = self.model.servable.vectoriser
+        texts = self.data.labels.texts
         features = vectoriser.transform(train.documents)
         if texts is None or kind_of(texts) != kind_of(train.documents):
             return features, wanted
@@ -269,7 +272,8 @@ def _breadths(servable: AnyServable) -> list[int]:
         if isinstance(scorer, PackedClassifier):
             raise ConfigError("the model is exported already", todo="Name the folder that `xc train -o` wrote.")
         if not isinstance(scorer, Classifier):
-            got, allowed = type(scorer).__name__, "a dense row for each label"
+            got = type(scorer).__name__
+            allowed = "a dense row for each label"
             raise ConfigError("a model with such classifiers is served as it is", got=got, allowed=allowed)
     stages = [member.candidates for member in members]
     beams = [_beam_of(stage) for stage in stages]

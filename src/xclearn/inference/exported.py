@@ -272,7 +272,8 @@ def below_the_best(levels: list[Level], vectors: np.ndarray) -> tuple[np.ndarray
         if i > 0:
             logits = np.where(nodes < 0, -np.inf, level.rows.score(vectors, nodes))
         order = np.lexsort((nodes, -logits), axis=1)[:, : level.beam]
-        kept, best = np.take_along_axis(nodes, order, axis=1), np.take_along_axis(logits, order, axis=1)
+        kept = np.take_along_axis(nodes, order, axis=1)
+        best = np.take_along_axis(logits, order, axis=1)
         nodes, logits = below(level.offsets, kept, best)
     return nodes, logits
 

@@ -29,7 +29,9 @@ from xclearn.text import Vectoriser, vectoriser_from_state
 from xclearn.writing import atomic_folder
 
 FORMAT, FORMAT_VERSION = "xclearn-model", 1
-JSON_FILE, TENSORS_FILE, CARD_FILE = "model.json", "tensors.safetensors", "README.md"
+JSON_FILE = "model.json"
+TENSORS_FILE = "tensors.safetensors"
+CARD_FILE = "README.md"
 
 
 @final
@@ -154,7 +156,8 @@ def _freeze(value: Any, path: str, tensors: dict[str, np.ndarray]) -> Any:
         return {"vectoriser": value.kind, "state": _freeze(value.to_state(), path, tensors)}
     if isinstance(value, StringTable) or (value and isinstance(value, list) and all(isinstance(i, str) for i in value)):
         table = value if isinstance(value, StringTable) else StringTable.of(value)
-        tensors[f"{path}.utf8"], tensors[f"{path}.offsets"] = table.block, table.offsets
+        tensors[f"{path}.utf8"] = table.block
+        tensors[f"{path}.offsets"] = table.offsets
         return {"strings": path}
     if isinstance(value, list):
         return [_freeze(item, f"{path}.{i}", tensors) for i, item in enumerate(value)]

@@ -42,7 +42,8 @@ def token_index(features: sp.csr_matrix, wanted: sp.csr_matrix, vector: str) -> 
     tokens = np.repeat(np.arange(sums.shape[0]), np.diff(sums.indptr))
     order = np.lexsort((sums.indices, -weights, tokens))
     rank = np.arange(sums.nnz) - sums.indptr[tokens]  # of the posting that stands there after sorting
-    order, sizes = order[rank < _POSTINGS], np.minimum(np.diff(sums.indptr), _POSTINGS)
+    order = order[rank < _POSTINGS]
+    sizes = np.minimum(np.diff(sums.indptr), _POSTINGS)
     frequency = np.asarray(wanted.sum(axis=0)).ravel()
     return TokenIndex(
         vector,

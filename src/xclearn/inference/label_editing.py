@@ -51,7 +51,8 @@ def with_labels(model: Model, added: Sequence[NewLabel]) -> Model:
     makers = model.text_rows or [None] * len(servables_of(model.servable))
     additions = Additions([each.text for each in added], [each.examples for each in added])
     larger = grown(model.servable, makers, additions)
-    names, texts = [*model.labels.names, *(each.label for each in added)], model.labels.texts
+    names = [*model.labels.names, *(each.label for each in added)]
+    texts = model.labels.texts
     kept = [*texts, *(each.text for each in added)] if isinstance(texts, Sequence) else texts
     before = [*range(len(model.labels)), *[-1] * len(added)]
     return _edited(model, larger, LabelSet(names, kept), before, {"labels_added": len(added)})

@@ -80,7 +80,8 @@ class LabelIndex:
             kinds += len(found) * [_WHOLE]
         for place in islice(_all_places(block, wanted), MOST_PLACES):
             places.append(place)
-            begins, ends = block[place - 1] not in _IN_WORDS, block[place + len(wanted)] not in _IN_WORDS
+            begins = block[place - 1] not in _IN_WORDS
+            ends = block[place + len(wanted)] not in _IN_WORDS
             kinds.append((_WORDS if ends else _BEGINNING) if begins else _PART)
         return np.array(places, dtype=np.int64), np.array(kinds, dtype=np.int64)
 
@@ -124,7 +125,8 @@ def predict_among(
         ids, scores = predictor.predict(texts, servable.widest, tail=tail)
         others = ~np.isin(ids, labels)
         order = np.argsort(others, axis=1, kind="stable")[:, :k]  # the chosen ones first, in their order
-        ids, scores = np.where(others, -1, ids), np.where(others, -np.inf, scores).astype(np.float32)
+        ids = np.where(others, -1, ids)
+        scores = np.where(others, -np.inf, scores).astype(np.float32)
         return TopK(np.take_along_axis(ids, order, 1), np.take_along_axis(scores, order, 1))
     if isinstance(servable, Ensemble):
         chosen: Servable | Ensemble = Ensemble([_restricted(member, labels) for member in servable.members])

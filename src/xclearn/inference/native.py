@@ -37,7 +37,8 @@ class NativePredictor:
 
     def __init__(self, core: Any, servable: Servable, n_threads: int | None) -> None:
         self._core, self._n_threads = core, n_threads
-        self.vectoriser, self.n_labels = servable.vectoriser, servable.n_labels
+        self.vectoriser = servable.vectoriser
+        self.n_labels = servable.n_labels
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """As `Servable.predict`; several documents are shared among the threads."""
@@ -51,7 +52,8 @@ class NativePredictor:
     def rank(self, features: sp.csr_matrix, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """As `Servable.rank`."""
         found, excluded, threads = self._prepare(features.shape[0], k, exclude)
-        indptr, indices = features.indptr.astype(np.int64), features.indices.astype(np.int32)
+        indptr = features.indptr.astype(np.int64)
+        indices = features.indices.astype(np.int32)
         self._core.predict_rows(indptr, indices, features.data, *excluded, threads, *found)
         return found
 
@@ -77,7 +79,8 @@ class NativeThenSteps:
 
     def __init__(self, first: NativePredictor, servable: Servable) -> None:
         self._first, self._servable = first, servable
-        self.vectoriser, self.n_labels = servable.vectoriser, servable.n_labels
+        self.vectoriser = servable.vectoriser
+        self.n_labels = servable.n_labels
         self._encoders = servable.step_encoders
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:

@@ -38,7 +38,8 @@ class DevicePredictor:
 
     def __init__(self, members: Sequence[Servable], scores_at_once: int) -> None:
         self._members, self._scores_at_once = members, scores_at_once
-        self.vectoriser, self.n_labels = members[0].vectoriser, members[0].n_labels
+        self.vectoriser = members[0].vectoriser
+        self.n_labels = members[0].n_labels
         widest = max(member.candidates.width for member in members)
         self._rows_at_once = max(1, min(_ROWS_AT_ONCE, scores_at_once // widest))
 

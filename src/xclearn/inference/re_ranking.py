@@ -44,7 +44,8 @@ class SparseRanker(Part):
     @classmethod
     def of(cls, bag: str, vector: str, weights: sp.csr_matrix, bias: np.ndarray) -> SparseRanker:
         """From weights (L, V + D)."""
-        starts, features = weights.indptr.astype(np.int64), weights.indices.astype(np.int32)
+        starts = weights.indptr.astype(np.int64)
+        features = weights.indices.astype(np.int32)
         return cls(bag, vector, starts, features, weights.data.astype(np.float32), bias.astype(np.float32))
 
     def __call__(self, vectors: Mapping[str, np.ndarray], ids: np.ndarray) -> np.ndarray:

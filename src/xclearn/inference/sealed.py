@@ -99,7 +99,8 @@ def _copied(path: Path) -> int:
     """A descriptor of a copy of the file that cannot be written or cut short any more."""
     with contextlib.ExitStack() as stack:
         try:
-            source, target = stack.enter_context(path.open("rb")), stack.enter_context(_memory_file())
+            source = stack.enter_context(path.open("rb"))
+            target = stack.enter_context(_memory_file())
             shutil.copyfileobj(source, target, 1 << 20)
             target.flush()
         except OSError as error:

@@ -233,7 +233,8 @@ def _merged(ids: Array, scores: Array) -> tuple[Array, Array]:
     """Equal ids of a row become one, with their scores summed; the others of them become −1 with score −inf."""
     xp = arrays.module(ids)
     order = xp.argsort(ids, axis=1, stable=True)
-    ids, scores = arrays.take_along(ids, order), arrays.take_along(scores, order)
+    ids = arrays.take_along(ids, order)
+    scores = arrays.take_along(scores, order)
     first = xp.ones_like(ids, dtype=xp.bool)
     first[:, 1:] = ids[:, 1:] != ids[:, :-1]
     group = first.ravel().cumsum(0) - 1
@@ -253,7 +254,8 @@ def best_of_candidates(ids: Array, scores: Array, k: int) -> TopK:
     xp = arrays.module(ids)
     scores = xp.where(xp.isnan(scores), -np.inf, scores)  # of weights that overflow, or that nobody verified
     order = arrays.lexsort((ids, -scores))[:, :k]
-    best, chosen = arrays.take_along(scores, order), arrays.take_along(ids, order)
+    best = arrays.take_along(scores, order)
+    chosen = arrays.take_along(ids, order)
     chosen = xp.where(best == -np.inf, -1, chosen)
     short = (len(ids), k - order.shape[1])
     chosen = xp.concatenate([chosen, arrays.filled(short, -1, chosen)], axis=1)

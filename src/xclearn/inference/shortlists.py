@@ -102,7 +102,8 @@ class LearnedEdges(Candidates):
 
 @native_form_of(LearnedEdges)
 def _(stage: LearnedEdges, core: Core) -> None:
-    rows, place = exact_rows(stage.weight, stage.bias), core.place_of(stage.vector)
+    rows = exact_rows(stage.weight, stage.bias)
+    place = core.place_of(stage.vector)
     core.native.set_edges(place, rows, stage.scale, stage.beam, stage.labels, stage.edges, stage.size)
 
 
@@ -110,7 +111,8 @@ def best_paths(ids: Array, scores: Array) -> tuple[Array, Array]:
     """(n, m) → each id of a row once with its highest score, best first, ties by id; −1 and 0 fill the row."""
     xp = arrays.module(ids)
     order = arrays.lexsort((-scores, ids))
-    ids, scores = arrays.take_along(ids, order), arrays.take_along(scores, order)
+    ids = arrays.take_along(ids, order)
+    scores = arrays.take_along(scores, order)
     gone = ids < 0
     gone[:, 1:] |= ids[:, 1:] == ids[:, :-1]
     ids, scores = xp.where(gone, -1, ids), xp.where(gone, 0, scores)

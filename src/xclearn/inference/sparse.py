@@ -74,7 +74,8 @@ class SparseClassifier(Scorer):
         """From weights (L, V)."""
         by_feature = sp.csr_matrix(weights.T, dtype=np.float32)
         by_feature.sort_indices()
-        starts, labels = by_feature.indptr.astype(np.int64), by_feature.indices.astype(np.int32)
+        starts = by_feature.indptr.astype(np.int64)
+        labels = by_feature.indices.astype(np.int32)
         return cls(vector, starts, labels, by_feature.data, np.asarray(bias, dtype=np.float32))
 
     @property
@@ -162,11 +163,14 @@ class Tree(Part):
     def search(self, documents: sp.csr_matrix, loss: str, beam: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Document row, label and log-probability of every label below the best `beam` nodes of each level."""
         n = documents.shape[0]
-        rows, nodes, scores = np.arange(n), np.zeros(n, dtype=np.int64), np.zeros(n)
+        rows = np.arange(n)
+        nodes = np.zeros(n, dtype=np.int64)
+        scores = np.zeros(n)
         for depth, level in enumerate(self.levels):
             kept = _best(rows, scores, beam, n) if depth else np.arange(n)
             pair, nodes, logits = level.score(documents, rows[kept], nodes[kept])
-            rows, scores = rows[kept][pair], scores[kept][pair] + log_probability(logits, loss)
+            rows = rows[kept][pair]
+            scores = scores[kept][pair] + log_probability(logits, loss)
         return rows, self.labels[nodes], scores
 
     def fits(self, _: Scope, /) -> None:

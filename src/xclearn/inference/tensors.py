@@ -99,7 +99,9 @@ def _view(mapped: np.ndarray, start: int, entry: Any, where: str) -> np.ndarray:
     entries may overlap, take any amount of memory. What the safetensors library writes is aligned.
     """
     try:
-        dtype, shape, (begin, end) = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"]), entry["data_offsets"]
+        dtype = np.dtype(_DTYPES[entry["dtype"]])
+        shape = tuple(entry["shape"])
+        (begin, end) = entry["data_offsets"]
         whole = all(type(size) is int and 0 <= size <= sys.maxsize for size in (*shape, begin, end))
         if not whole or not begin <= end <= len(mapped) - start or math.prod(shape) * dtype.itemsize != end - begin:
             raise ValueError

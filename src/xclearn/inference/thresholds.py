@@ -30,10 +30,12 @@ class Threshold:
 
     def __post_init__(self) -> None:
         if self.target_precision is not None and self.best_f1:
-            what, todo = "a precision and the best F1 are two thresholds", "Ask for one of them."
+            what = "a precision and the best F1 are two thresholds"
+            todo = "Ask for one of them."
             raise ConfigError(what, where="target precision, best F1", todo=todo)
         if self.by_frequency and self.target_precision is None:
-            what, todo = "by frequency says how a precision is to be reached", "Give a target precision too."
+            what = "by frequency says how a precision is to be reached"
+            todo = "Give a target precision too."
             raise ConfigError(what, where="by frequency", todo=todo)
 
     def least(self, servable: AnyServable) -> float | np.ndarray:

@@ -94,7 +94,8 @@ def _counted(ids: np.ndarray, n_tokens: int, pairs: np.ndarray) -> sp.csr_matrix
 
 def _pairs(ids: np.ndarray, n_tokens: int) -> np.ndarray:
     """The number of each pair of neighbours (n, T − 1), −1 where there is none."""
-    first, second = ids[:, :-1].astype(np.int64), ids[:, 1:].astype(np.int64)
+    first = ids[:, :-1].astype(np.int64)
+    second = ids[:, 1:].astype(np.int64)
     return np.where((first >= 0) & (second >= 0), first * n_tokens + second, -1)
 
 

@@ -71,7 +71,8 @@ def _of_member(
     blend: BlendServable, place: int, words: Sequence[str], variants: Sequence[str], label: int
 ) -> list[tuple[str, float]]:
     """The score that is lost without each word."""
-    form, depth = blend.sources.answering[place], min(blend.sources.depth, blend.n_labels)
+    form = blend.sources.answering[place]
+    depth = min(blend.sources.depth, blend.n_labels)
     found = form.rank(form.vectoriser.transform(list(variants)), depth, NO_PAIRS)
     scores = np.where(found.ids == label, found.scores, 0.0).max(axis=1)  # (1 + words,) of the whole text first
     return _largest(zip(words, (scores[0] - scores[1:]).tolist(), strict=True))
@@ -96,7 +97,8 @@ def _centroid(blend: BlendServable, found: Evidence, place: int, whole: float, t
     sources = blend.sources
     if sources.centroids is None:
         return
-    column, values = sources.value_names.index("centroid: cosine"), found.values[place].copy()
+    column = sources.value_names.index("centroid: cosine")
+    values = found.values[place].copy()
     cosine, values[column] = float(values[column]), 0.0
     if cosine > 0:
         lost = whole - float(blend.stacker(values[None])[0])

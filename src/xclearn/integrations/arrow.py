@@ -80,7 +80,8 @@ def _answered(
 def _texts(batch: Any, reading: Reading) -> list[str]:
     columns = columns_of(batch.schema.names, reading, "the record batch").texts
     if not columns:
-        names, todo = ", ".join(batch.schema.names), "Name the column with text_column."
+        names = ", ".join(batch.schema.names)
+        todo = "Name the column with text_column."
         raise DataError("no column of texts", where="the record batch", got=names, allowed="text", todo=todo)
     texts = []
     for row, values in enumerate(batch.select(list(columns)).to_pylist()):

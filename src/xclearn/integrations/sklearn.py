@@ -42,7 +42,11 @@ class XCClassifier(BaseEstimator):
         device: str = "auto",
         seed: int = 0,
     ) -> None:
-        self.algorithm, self.settings, self.k, self.device, self.seed = algorithm, settings, k, device, seed
+        self.algorithm = algorithm
+        self.settings = settings
+        self.k = k
+        self.device = device
+        self.seed = seed
 
     def fit(self, X: Any, Y: Any) -> Self:
         """Learn from documents `X` and the labels relevant to them, `Y` (n, L) binary, sparse or dense."""

@@ -26,9 +26,13 @@ class BoostedTrees:
         base: float,
     ) -> None:
         """Arrays (N,) of nodes but for `roots` (T,): int32, but thresholds and values float64, `missing_left` bool."""
-        self.roots, self.columns, self.thresholds = roots, columns, thresholds
+        self.roots = roots
+        self.columns = columns
+        self.thresholds = thresholds
         self.left, self.right = children
-        self.missing_left, self.values, self.base = missing_left, values, base
+        self.missing_left = missing_left
+        self.values = values
+        self.base = base
 
     def __call__(self, rows: np.ndarray, n_threads: int | None = None) -> np.ndarray:
         """Sum (m,) float64 of the leaf values reached by each row (m, F) float32; a NaN is a missing value."""

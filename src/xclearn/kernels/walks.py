@@ -20,7 +20,8 @@ def random_walks(
 
     Of each label the `top` others visited most are kept (ties by smaller id) and the label itself, at least once.
     """
-    by_document, by_label = sp.csr_matrix(relevance), sp.csr_matrix(relevance.T)
+    by_document = sp.csr_matrix(relevance)
+    by_label = sp.csr_matrix(relevance.T)
     indptr, indices, counts = _native.random_walks(
         *_arrays(by_document), *_arrays(by_label), steps, restart, top, seed, _threads(n_threads)
     )

@@ -87,7 +87,8 @@ class LabelGraph:
             )
         if isinstance(source, EdgeList):
             if not source.path:
-                what, todo = "an edge list needs a file", "Set path to a file of lines label, label, weight."
+                what = "an edge list needs a file"
+                todo = "Set path to a file of lines label, label, weight."
                 raise ConfigError(what, where="graph.source.path", got=source.path, todo=todo)
             return strongest_edges(_alone(read_edges(source.path, names, memory), relevance, head), top)
         if isinstance(source, PageRank):
@@ -136,14 +137,17 @@ def pagerank_graph(
     """The share of visits each label gets from the endless walk with restart from each label."""
     _require_room(max(top, _KEPT * _LABELS_AT_ONCE // max(1, relevance.shape[1])), relevance.shape[1], memory)
     by_document = _connected(relevance, head)
-    to_documents, to_labels = row_shares(sp.csr_matrix(by_document.T)), row_shares(by_document)
+    to_documents = row_shares(sp.csr_matrix(by_document.T))
+    to_labels = row_shares(by_document)
 
     def visits(rows: slice) -> sp.csr_matrix:
         at = sp.csr_matrix(to_documents[rows] @ to_labels)  # where the first step ends
         found, going, hop = restart * at, 1 - restart, 1
         while going > _REST and hop < _HOPS:
             at = _largest(sp.csr_matrix(at @ to_documents @ to_labels), _KEPT)
-            found, going, hop = found + going * restart * at, going * (1 - restart), hop + 1
+            found = found + going * restart * at
+            going = going * (1 - restart)
+            hop = hop + 1
         return sp.csr_matrix(found + going * at)
 
     return _by_rows(to_documents.shape[0], top, visits)
@@ -166,7 +170,8 @@ def edges_graph(
     edges: Iterable[tuple[str, str, float]], names: Sequence[str], *, where: str = "edges", memory: int | None = None
 ) -> sp.csr_matrix:
     """The graph of (label, label, weight)."""
-    number, unknown = {name: i for i, name in enumerate(names)}, dict[str, None]()
+    number = {name: i for i, name in enumerate(names)}
+    unknown = dict[str, None]()
     sides, weights = array("q"), array("f")
     for one, other, weight in edges:
         if not (math.isfinite(weight) and weight >= 0):

@@ -21,7 +21,8 @@ def mutual_information_loss(described: sp.csr_matrix, cluster_of_label: np.ndarr
         raise DataError("labels and clusters differ in number", got=(described.shape[0], len(cluster_of_label)))
     if described.nnz == 0 or described.data.min() < 0:
         raise DataError("what describes the labels must not be negative, nor all zero")
-    n_labels, n_clusters = described.shape[0], int(cluster_of_label.max()) + 1
+    n_labels = described.shape[0]
+    n_clusters = int(cluster_of_label.max()) + 1
     ones = np.ones(n_labels)
     members = sp.csr_matrix((ones, (cluster_of_label, np.arange(n_labels))), shape=(n_clusters, n_labels))
     whole = _mutual_information(described)

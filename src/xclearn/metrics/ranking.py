@@ -71,7 +71,8 @@ def _among(ids: np.ndarray, n_labels: int, sorted_keys: np.ndarray) -> np.ndarra
     wrong = np.argwhere((ids < -1) | (ids >= n_labels))
     if len(wrong):
         row, column = wrong[0]
-        label, allowed = int(ids[row, column]), f"0 to {n_labels - 1}, or -1 for a missing prediction"
+        label = int(ids[row, column])
+        allowed = f"0 to {n_labels - 1}, or -1 for a missing prediction"
         raise DataError("a predicted label id is out of range", where=f"row {row}", got=label, allowed=allowed)
     keys = np.arange(len(ids), dtype=np.int64)[:, None] * n_labels + ids  # (n, k)
     return _contains(sorted_keys, keys) & (ids >= 0)

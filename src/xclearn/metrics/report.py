@@ -103,7 +103,8 @@ def _ranking_terms(
 
 
 def _recall_terms(hit: np.ndarray, relevance: sp.csr_matrix, ks: Sequence[int]) -> dict[str, Terms]:
-    n_relevant, one = np.maximum(np.diff(relevance.indptr), 1), np.ones(len(hit))
+    n_relevant = np.maximum(np.diff(relevance.indptr), 1)
+    one = np.ones(len(hit))
     return {f"R@{k}": Terms(hit[:, :k].sum(1) / n_relevant, one) for k in ks}
 
 

@@ -22,7 +22,9 @@ class WeightAverage(nn.Module):
 
     def __init__(self, weights: Sequence[nn.Parameter], start: int, every: int) -> None:
         super().__init__()
-        self._weights, self._start, self._every = tuple(weights), start, every  # a tuple: they are not this module's
+        self._weights = tuple(weights)
+        self._start = start
+        self._every = every  # a tuple: they are not this module's
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
         for i, weight in enumerate(weights):
             self.register_buffer(f"mean_{i}", weight.detach().clone())

@@ -43,11 +43,13 @@ def calibration_tree(
     """
     ids = np.where(label_counts[np.maximum(ids, 0)] > 0, ids, -1)
     if not (ids >= 0).any():
-        got, todo = "none with a training document", "Leave calibration out, or train longer."
+        got = "none with a training document"
+        todo = "Leave calibration out, or train longer."
         raise DataError("no label found on the hold-out has a training document", got=got, todo=todo)
     relevant = relevant & (ids >= 0)
     now, before = (np.where(ids < 0, 0, scores) for scores in (now, before))
-    answers, counts = (ids, now, before, relevant), label_counts.astype(np.float32)
+    answers = (ids, now, before, relevant)
+    counts = label_counts.astype(np.float32)
     weight = _best_weight(settings.depth, answers, counts) if settings.weight is AUTO else settings.weight
     return replace(_tree(settings.depth, answers, counts), weight=weight)
 
@@ -84,7 +86,8 @@ def _tree(depth: int, answers: tuple[np.ndarray, ...], counts: np.ndarray) -> Ca
 
     ids, now, before, relevant = answers
     there = ids >= 0
-    values, right = calibration_features(ids, now, before, counts)[there], relevant[there]
+    values = calibration_features(ids, now, before, counts)[there]
+    right = relevant[there]
     tree = DecisionTreeClassifier(max_depth=depth, random_state=0).fit(values, right).tree_
     leaf = tree.children_left < 0
     own = np.arange(tree.node_count)

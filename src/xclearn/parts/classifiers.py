@@ -75,7 +75,11 @@ class RowClassifier(nn.Module):
         loss: OutputLoss = "bce_sum",
     ) -> None:
         super().__init__()
-        self.rows, self.dim, self.prior, self.update, self.compute = rows, dim, prior, update, compute
+        self.rows = rows
+        self.dim = dim
+        self.prior = prior
+        self.update = update
+        self.compute = compute
         self.loss = loss
         table = torch.zeros(filled_up(len(rows)), row_width(dim))
         table[:, dim + 1] = 1
@@ -173,7 +177,8 @@ class RowClassifier(nn.Module):
         """Train all rows, block after block; returns the summed loss and the gradient of the inputs (n, width)."""
         parts = []
         for begin, end in blocks(len(self.table), len(inputs), inputs.device.type):
-            rows, columns = slice(begin, end), positives.columns - (begin + self.rows.start)
+            rows = slice(begin, end)
+            columns = positives.columns - (begin + self.rows.start)
             parts.append(self._update(inputs, rows, positives.owner, columns, measure, n_scored=self.rows.n_labels))
         if len(parts) == 1:
             return parts[0]
@@ -240,7 +245,8 @@ class RowClassifier(nn.Module):
 
     def _change(self, rows: slice | torch.Tensor, gradient: torch.Tensor) -> None:
         if isinstance(self.update, RowSgd) and isinstance(rows, slice):  # no state to move: one pass does it all
-            shadow, rate = None if self.shadow is None else self.shadow[rows], self.update.lr * self.update.factor
+            shadow = None if self.shadow is None else self.shadow[rows]
+            rate = self.update.lr * self.update.factor
             return descend(self.table[rows], shadow, gradient, rate, self.dim + 1)
         gradient[:, self.dim + 1] = 0  # the constant column
         self.update.apply_(self.weight, rows, gradient)

@@ -51,7 +51,8 @@ class Attention(Combination):
 
     def __init__(self, dim: int, n_parts: int, dropout: float, *, squash: bool) -> None:
         super().__init__()
-        self.transform, self.attend = nn.Linear(dim, dim), nn.Linear(n_parts * dim, n_parts, bias=False)
+        self.transform = nn.Linear(dim, dim)
+        self.attend = nn.Linear(n_parts * dim, n_parts, bias=False)
         nn.init.zeros_(self.transform.bias)
         for layer in (self.transform, self.attend):
             nn.init.xavier_uniform_(layer.weight)

@@ -32,7 +32,8 @@ def distilled(folder: str, vectoriser: Vectoriser, dim: int) -> WordVectors:
     tokens = [token.removeprefix(CONTINUES) for token in vectoriser.tokens(range(n_tokens))]
     encoded = _encoded(Pretrained(folder=folder, max_length=_LONGEST), tokens)  # (n, H)
     if dim > encoded.shape[1]:
-        what, allowed = "the transformer's vectors are shorter", f"up to {encoded.shape[1]}"
+        what = "the transformer's vectors are shorter"
+        allowed = f"up to {encoded.shape[1]}"
         raise ConfigError(what, where="embedding_dim", got=dim, allowed=allowed)
     values = np.zeros((vectoriser.n_features, dim), dtype=np.float32)
     values[:n_tokens] = _main_directions(encoded, dim)

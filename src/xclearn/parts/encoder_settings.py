@@ -178,7 +178,8 @@ def encoder_products(settings: EncoderSettings, text: TextSettings, dim: int) ->
 
 
 def _require_fit(settings: EncoderSettings, vectoriser: Vectoriser) -> None:
-    kind, ordered = kind_of(type(settings)), isinstance(settings, ConvolutionSettings | TransformerSettings)
+    kind = kind_of(type(settings))
+    ordered = isinstance(settings, ConvolutionSettings | TransformerSettings)
     if ordered and vectoriser.reads != TEXTS:
         raise DataError(f"the encoder {kind} reads texts in their order", got=vectoriser.reads, allowed=TEXTS)
     reads: dict[type, Any] = {SequenceVectoriser: ConvolutionSettings, PretrainedVectoriser: TransformerSettings}
@@ -188,7 +189,8 @@ def _require_fit(settings: EncoderSettings, vectoriser: Vectoriser) -> None:
 
 
 def _mismatch(settings: EncoderSettings) -> ConfigError:
-    got, todo = kind_of(type(settings)), "Leave `encoder` at auto, or set `vectoriser` too."
+    got = kind_of(type(settings))
+    todo = "Leave `encoder` at auto, or set `vectoriser` too."
     return ConfigError("the encoder does not read what the vectoriser makes", where="encoder", got=got, todo=todo)
 
 

@@ -35,7 +35,8 @@ def solved(
     epochs: int = 20,
 ) -> Scorer:
     """The scorer of `vector`, trained on `vectors` (N, D); `lists` (N, m) are the shortlists that Slice needs."""
-    rows, solver = sp.csr_matrix(vectors, dtype=np.float32), Solver("squared_hinge", _COST, epochs, 0.0, seed)
+    rows = sp.csr_matrix(vectors, dtype=np.float32)
+    solver = Solver("squared_hinge", _COST, epochs, 0.0, seed)
     if kind == "label_tree":
         return LabelTrees(vector, [_tree(solver, rows, vectors, relevance)], solver.loss, _BEAM)
     positives = sp.csr_matrix(relevance.T)  # (L, N)
@@ -64,7 +65,8 @@ def learnt_clusters(
 
     The cluster of each label (L,); of each level the weights (nodes, D) and biases (nodes,), children in order.
     """
-    rows, solver = sp.csr_matrix(vectors, dtype=np.float32), Solver("squared_hinge", _COST, 20, 0.0, seed)
+    rows = sp.csr_matrix(vectors, dtype=np.float32)
+    solver = Solver("squared_hinge", _COST, 20, 0.0, seed)
     widths = level_widths(relevance.shape[1], branching, max_leaf)
     clusters = cluster_labels(label_centroids(relevance, vectors), widths[-1] if widths else 1, seed)
     found = []

@@ -119,7 +119,8 @@ def judged(sources: Sources, held: Split, device: str = "cpu") -> HeldOut:
     void = held.filter_pairs[:, 0] * sources.n_labels + held.filter_pairs[:, 1]
     truth = np.setdiff1d(relevant.astype(np.int64) * sources.n_labels + column, void)
     right = np.isin(rows * sources.n_labels + labels, truth)
-    document, known = truth // sources.n_labels, sources.counts[truth % sources.n_labels] > 0
+    document = truth // sources.n_labels
+    known = sources.counts[truth % sources.n_labels] > 0
     n_right, n_true = (np.bincount(document[kind], minlength=len(held)) for kind in (known, slice(None)))
     return HeldOut(rows, labels, values, right, n_right, n_true, _groups(sources, held), 0)
 

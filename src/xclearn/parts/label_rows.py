@@ -73,7 +73,8 @@ class LabelRows:
         from torch.nn.functional import pad
 
         missing = (0, min(k, max(self.lengths)) - ids.shape[1])  # processes hold one label more or less
-        ids, scores = pad(ids, missing, value=-1), pad(scores, missing, value=-torch.inf)
+        ids = pad(ids, missing, value=-1)
+        scores = pad(scores, missing, value=-torch.inf)
         ids, scores = self.ranks.beside(ids), self.ranks.beside(scores)
         found, order = scores.topk(min(k, self.n_labels), dim=1)
         return ids.gather(1, order), found

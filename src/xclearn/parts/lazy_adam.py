@@ -38,7 +38,8 @@ class LazyAdam(torch.optim.Optimizer):
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros(())
-            state["first"], state["second"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            state["first"] = torch.zeros_like(parameter)
+            state["second"] = torch.zeros_like(parameter)
         state["step"] += 1
         corrected = [1 - beta ** int(state["step"]) for beta in betas]
         step = AdamStep(lr * math.sqrt(corrected[1]) / corrected[0], 1 - betas[0], 1 - betas[1], epsilon)

@@ -137,7 +137,8 @@ class _AllOutputs(torch.autograd.Function):
     ) -> torch.Tensor:
         inputs, rows = x.to(compute), weight.to(compute)
         x_gradient = torch.zeros_like(x, dtype=torch.float32)
-        weight_gradient, bias_gradient = torch.empty_like(weight), torch.empty_like(bias)
+        weight_gradient = torch.empty_like(weight)
+        bias_gradient = torch.empty_like(bias)
         loss = torch.zeros((), device=x.device)
         for begin, end in blocks(len(rows), len(x), x.device.type):
             part = slice(begin, end)

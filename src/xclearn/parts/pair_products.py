@@ -43,7 +43,10 @@ class DensePairs:
     """All scores in bfloat16; outputs are filled up, as odd numbers of them run at half the speed."""
 
     def __init__(self, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor) -> None:
-        self.x, self.n_outputs, self.owner, self.column = x.bfloat16(), len(weight), owner, column
+        self.x = x.bfloat16()
+        self.n_outputs = len(weight)
+        self.owner = owner
+        self.column = column
         self.weight = F.pad(weight.bfloat16(), (0, 0, 0, filled_up(len(weight)) - len(weight)))
 
     def scores(self) -> torch.Tensor:
@@ -60,7 +63,10 @@ class GatheredPairs:
     """The vectors of some pairs at a time."""
 
     def __init__(self, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor) -> None:
-        self.x, self.weight, self.owner, self.column = x, weight, owner, column
+        self.x = x
+        self.weight = weight
+        self.owner = owner
+        self.column = column
 
     def scores(self) -> torch.Tensor:
         parts = zip(self.owner.split(PAIRS_AT_ONCE), self.column.split(PAIRS_AT_ONCE), strict=True)
@@ -82,7 +88,8 @@ class _PairScores(torch.autograd.Function):
     def forward(
         ctx: Any, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor
     ) -> torch.Tensor:
-        ctx.products, ctx.types = products(x, weight, owner, column), (x.dtype, weight.dtype)
+        ctx.products = products(x, weight, owner, column)
+        ctx.types = (x.dtype, weight.dtype)
         return ctx.products.scores().to(x.dtype)
 
     @staticmethod

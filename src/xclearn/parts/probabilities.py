@@ -56,7 +56,8 @@ class Judged:
         for place, name in enumerate(BAND_NAMES):
             own = first[band == place]
             if len(own):
-                mean, share = self.probabilities[own].mean(), self.held.right[own].mean()
+                mean = self.probabilities[own].mean()
+                share = self.held.right[own].mean()
                 said[name] = f"{len(own):,} answers: {mean:.3f} said, {share:.3f} right"
         return said
 

@@ -90,7 +90,8 @@ class RowTask:
 
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:
         """Mean loss of the documents `rows` (n,); NaN in most steps against all labels, as measuring it costs time."""
-        vectors, positives = self.encoder(self.documents.take(rows)), self.positives.take(rows)
+        vectors = self.encoder(self.documents.take(rows))
+        positives = self.positives.take(rows)
         return self.negatives.loss(self.classifier, vectors, positives, rows, step, generator)
 
     @torch.no_grad()

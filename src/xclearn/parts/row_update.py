@@ -80,7 +80,9 @@ class RowAdam(RowUpdate):
         second = torch.lerp(gradient * gradient, self.second[rows], self.betas[1])
         corrected = (second / (1 - self.betas[1] ** steps)).sqrt_().add_(self.epsilon)
         weight[rows] -= self.lr * self.factor * (first / (1 - self.betas[0] ** steps)) / corrected
-        self.steps[rows], self.first[rows], self.second[rows] = steps, first, second
+        self.steps[rows] = steps
+        self.first[rows] = first
+        self.second[rows] = second
 
     def rule(self) -> RowRule:
         moments = self.first.numpy(), self.second.numpy(), self.steps.numpy()

@@ -30,7 +30,10 @@ class SparseRows:
     """A CSR matrix as three tensors."""
 
     def __init__(self, indptr: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, n_columns: int) -> None:
-        self.indptr, self.columns, self.values, self.n_columns = indptr, columns, values, n_columns
+        self.indptr = indptr
+        self.columns = columns
+        self.values = values
+        self.n_columns = n_columns
 
     @classmethod
     def of(cls, matrix: sp.csr_matrix, device: torch.device) -> SparseRows:
@@ -49,7 +52,8 @@ class SparseRows:
         """As torch's sparse CSR tensor, whose products on a GPU run six times as fast as those of COO."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse (CSR tensor support is in beta|invariant checks)")
-            parts, shape = (self.indptr.int(), self.columns, self.values), (len(self), self.n_columns)
+            parts = (self.indptr.int(), self.columns, self.values)
+            shape = (len(self), self.n_columns)
             return torch.sparse_csr_tensor(*parts, shape, check_invariants=True)
 
     def transposed(self) -> SparseRows:
@@ -62,7 +66,8 @@ class SparseRows:
     def followed_by(self, other: SparseRows) -> SparseRows:
         """These rows, then those of another matrix of as many columns."""
         indptr = torch.cat([self.indptr, self.indptr[-1] + other.indptr[1:]])
-        columns, values = torch.cat([self.columns, other.columns]), torch.cat([self.values, other.values])
+        columns = torch.cat([self.columns, other.columns])
+        values = torch.cat([self.values, other.values])
         return SparseRows(indptr, columns, values, self.n_columns)
 
     def take(self, rows: torch.Tensor) -> Gathered:

@@ -89,7 +89,9 @@ class TransformerEncoder(DocumentEncoder):
         super().__init__()
         self.model = model
         self.dim = int(model.config.hidden_size)
-        self.n_features, self.pooling, self.dropout = n_features, pooling, dropout
+        self.n_features = n_features
+        self.pooling = pooling
+        self.dropout = dropout
 
     def forward(self, features: FeatureBatch) -> torch.Tensor:
         """Token ids (n, T) → (n, D)."""

@@ -17,7 +17,8 @@ class PlainProduct:
     """By torch's sparse matrices: the oracle of `DeviceProduct`."""
 
     def __init__(self, rows: SparseRows) -> None:
-        self.matrix, self.transposed = rows.matrix(), rows.transposed().matrix()
+        self.matrix = rows.matrix()
+        self.transposed = rows.transposed().matrix()
 
     def of(self, table: torch.Tensor) -> torch.Tensor:
         """Rows (S, V) times the table (V, D): (S, D) in its precision."""

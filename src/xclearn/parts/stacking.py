@@ -93,14 +93,16 @@ def only(data: HeldOut, names: Sequence[str], name: str) -> HeldOut:
 
 
 def _learn(data: HeldOut, fit: Callable[..., AnyStacker]) -> Learnt:
-    logits, probabilities = np.zeros(len(data.rows)), np.zeros(len(data.rows))
+    logits = np.zeros(len(data.rows))
+    probabilities = np.zeros(len(data.rows))
     own_half = data.half[data.rows]
     for half in (False, True):
         asked = own_half == half
         logits[asked] = fit(*_material(data, ~asked))(data.values[asked])
     for half in (False, True):
         for kind in (data.seen, ~data.seen):
-            asked, others = kind & (own_half == half), kind & (own_half != half)
+            asked = kind & (own_half == half)
+            others = kind & (own_half != half)
             probabilities[asked] = calibrated(logits[others], data.right[others])(logits[asked])
     whole = fit(*_material(data, np.ones(len(data.rows), dtype=bool)))
     calibration = calibrated(logits[data.seen], data.right[data.seen])
@@ -153,7 +155,8 @@ def _trees(values: np.ndarray, right: np.ndarray, weights: np.ndarray) -> AnySta
 
 def _both(values: np.ndarray, right: np.ndarray, weights: np.ndarray) -> AnyStacker:
     """Their mean: what one of them overlooks, the other sees."""
-    linear, trees = _linear(values, right, weights), _trees(values, right, weights)
+    linear = _linear(values, right, weights)
+    trees = _trees(values, right, weights)
     return MeanStacker(linear, trees) if isinstance(trees, TreeStacker) else linear
 
 

@@ -41,7 +41,8 @@ class EmbeddingBlock(nn.Module):
         nn.init.zeros_(self.linear.bias)
         if spectral:
             parametrizations.spectral_norm(self.linear)
-        self.block_gate, self.skip_gate = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.zeros(dim))
+        self.block_gate = nn.Parameter(torch.zeros(dim))
+        self.skip_gate = nn.Parameter(torch.zeros(dim))
         self.dropout = dropout
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
@@ -196,7 +197,8 @@ class TextNetwork(nn.Module):
         if not self.use_text or self.convolved or not isinstance(combination, Gates):
             return None
         linear, block = self.text_block.linear, self.text_block
-        through, past = block.block_gate.sigmoid(), block.skip_gate.sigmoid()
+        through = block.block_gate.sigmoid()
+        past = block.skip_gate.sigmoid()
         if self.refinement is None:
             return Mixture(through[:, None] * linear.weight, through * linear.bias, past, None)
         open_text, open_refinement = (gate.sigmoid() for gate in combination.gates)

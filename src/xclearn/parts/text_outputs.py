@@ -47,7 +47,8 @@ class _MixtureLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *tensors: Any) -> torch.Tensor:
         *shared_and_own, owner, columns, step = tensors
-        mixture, own = Mixture(*shared_and_own[:4]), Own(*shared_and_own[4:])
+        mixture = Mixture(*shared_and_own[:4])
+        own = Own(*shared_and_own[4:])
         gradients = _Gradients(x, mixture, own, step)
         losses = [
             gradients.add_block(slice(begin, end), owner, columns - begin)
@@ -67,7 +68,10 @@ class _Gradients:
     """The gradients of the mean loss, block after block."""
 
     def __init__(self, x: torch.Tensor, mixture: Mixture, own: Own, step: Step) -> None:
-        self.mixture, self.own, self.step, self.dim = mixture, own, step, x.shape[1]
+        self.mixture = mixture
+        self.own = own
+        self.step = step
+        self.dim = x.shape[1]
         # The bias is one more column of every classifier: its score and its gradient come with the products.
         self.inputs = x.new_zeros(len(x), aligned(self.dim + 1), dtype=step.compute)
         self.inputs[:, : self.dim] = x
@@ -77,7 +81,8 @@ class _Gradients:
         self.of_x = torch.zeros_like(self.inputs, dtype=x.dtype)
         self.of_matrix = torch.zeros_like(mixture.matrix)
         self.of_vectors = x.new_zeros(3, self.dim)  # of shift, skip and gate
-        self.of_text, self.of_bias = torch.empty_like(own.text), torch.empty_like(own.bias)
+        self.of_text = torch.empty_like(own.text)
+        self.of_bias = torch.empty_like(own.bias)
         kept = own.refinement if step.descent is None else None
         self.of_refinement = None if kept is None else torch.empty_like(kept)
 

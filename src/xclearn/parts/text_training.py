@@ -43,14 +43,16 @@ class TextTask:
 
     def against_all(self, rows: torch.Tensor, step: int) -> torch.Tensor:
         """Mean loss over documents of the sum over all outputs; NaN in most steps, as measuring it is not free."""
-        vectors, relevant = self.network.encode(self.documents.take(rows)), self.positives.take(rows)
+        vectors = self.network.encode(self.documents.take(rows))
+        relevant = self.positives.take(rows)
         return self._loss(vectors, relevant, None, step)
 
     def against_sample(
         self, rows: torch.Tensor, step: int, n_negatives: int, generator: torch.Generator
     ) -> torch.Tensor:
         """The outputs relevant to any document of the batch, and random others; measured as rarely."""
-        vectors, relevant = self.network.encode(self.documents.take(rows)), self.positives.take(rows)
+        vectors = self.network.encode(self.documents.take(rows))
+        relevant = self.positives.take(rows)
         drawn = torch.randint(self.positives.n_columns, (n_negatives,), generator=generator, device=rows.device)
         outputs = torch.cat([relevant.columns, drawn]).unique()
         columns = torch.searchsorted(outputs, relevant.columns)
@@ -60,7 +62,8 @@ class TextTask:
         """Of all outputs or of `outputs` (S,), among which `relevant` has its places."""
         network = self.network
         n_outputs = self.positives.n_columns if outputs is None else len(outputs)
-        measure, mixture = worth_measuring(step, len(vectors) * n_outputs), network.mixture()
+        measure = worth_measuring(step, len(vectors) * n_outputs)
+        mixture = network.mixture()
         if mixture is not None:
             seed = torch.randint(1 << 31, (), device=vectors.device) if vectors.is_cuda else None
             dropout = network.dropout if network.training else 0.0
@@ -81,7 +84,8 @@ class TextTask:
 
     def against_shortlist(self, rows: torch.Tensor, shortlist: torch.Tensor, *, add_positives: bool) -> torch.Tensor:
         """Each document against its own outputs `shortlist` (n, m), −1 where there are fewer."""
-        vectors, relevant = self.network.encode(self.documents.take(rows)), self.positives.take(rows)
+        vectors = self.network.encode(self.documents.take(rows))
+        relevant = self.positives.take(rows)
         n = len(rows)
         listed = (shortlist * n + torch.arange(n, device=rows.device)[:, None])[shortlist >= 0]
         wanted = relevant.columns * n + relevant.owner
@@ -188,7 +192,9 @@ class ClusterShortlister(ListedLabels):
         self.beam = min(enough, widest) if beam is AUTO else widest
         self.recall = float(reached[self.beam - 1])
         self.game = Game(graph, share, self.beam) if graph is not None and share > 0 else None
-        self.task, self.clusters, self.neighbours = task, clusters, neighbours
+        self.task = task
+        self.clusters = clusters
+        self.neighbours = neighbours
         self._found = found[:, : self.beam].int()
         if self.game is not None:
             chances = logits[:, : self.beam].sigmoid().float().cpu().numpy()

@@ -106,7 +106,8 @@ def _sum_pieces(  # type: ignore[no-untyped-def]
     row_of, begin_of, starts, columns, values, table, out, dim,
     piece: tl.constexpr, block: tl.constexpr, chunk: tl.constexpr,
 ):  # fmt: skip
-    row, begin = tl.load(row_of + tl.program_id(0)), tl.load(begin_of + tl.program_id(0))
+    row = tl.load(row_of + tl.program_id(0))
+    begin = tl.load(begin_of + tl.program_id(0))
     first, last = tl.load(starts + row), tl.load(starts + row + 1)
     total = _weighted_sum(columns, values, table, begin, tl.minimum(begin + piece, last), dim, block, chunk)
     across = tl.arange(0, block)
@@ -163,10 +164,8 @@ def _close(  # type: ignore[no-untyped-def]
     program = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, block)
     inside = columns < dim
-    of_skip_row, of_gate_row = (
-        tl.load(skip + columns, mask=inside, other=0.0),
-        tl.load(gate + columns, mask=inside, other=0.0),
-    )
+    of_skip_row = tl.load(skip + columns, mask=inside, other=0.0)
+    of_gate_row = tl.load(gate + columns, mask=inside, other=0.0)
     of_shift = tl.zeros([block], dtype=tl.float32)
     of_skip = tl.zeros([block], dtype=tl.float32)
     of_gate = tl.zeros([block], dtype=tl.float32)

@@ -57,7 +57,8 @@ class ExactSearch(Search):
         for start in range(0, len(self.vectors), size):
             products = queries @ self.vectors[start : start + size].T  # (n, size)
             best = products.topk(min(k, products.shape[1]), dim=1)
-            ids, scores = torch.cat([ids, best.indices + start], dim=1), torch.cat([scores, best.values], dim=1)
+            ids = torch.cat([ids, best.indices + start], dim=1)
+            scores = torch.cat([scores, best.values], dim=1)
             scores, order = scores.topk(min(k, scores.shape[1]), dim=1)
             ids = ids.gather(1, order)
         return ids, scores
@@ -71,7 +72,8 @@ class FaissSearch(Search):
     """
 
     def __init__(self, vectors: torch.Tensor, method: Literal["hnsw", "ivf"]) -> None:
-        self.size, self.index = len(vectors), _faiss_index(vectors.cpu().numpy(), method)
+        self.size = len(vectors)
+        self.index = _faiss_index(vectors.cpu().numpy(), method)
 
     def search(self, queries: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         scores, ids = self.index.search(queries.cpu().numpy(), min(k, self.size))
@@ -112,7 +114,8 @@ def _faiss_index(vectors: np.ndarray, method: str) -> Any:
     index: Any
     if method == "hnsw":
         index = faiss.IndexHNSWFlat(dim, _LINKS, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efConstruction, index.hnsw.efSearch = _EF_CONSTRUCTION, _EF_SEARCH
+        index.hnsw.efConstruction = _EF_CONSTRUCTION
+        index.hnsw.efSearch = _EF_SEARCH
     else:
         cells = max(1, n // _CELL_SIZE)
         index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, cells, faiss.METRIC_INNER_PRODUCT)

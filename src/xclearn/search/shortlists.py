@@ -42,7 +42,8 @@ class Centres:
 
     def served(self, vector: str, size: int) -> CentroidSearch:
         """The candidate stage that finds them again."""
-        vectors, labels = self.vectors.cpu().numpy(), self.labels.cpu().numpy().astype(np.int32)
+        vectors = self.vectors.cpu().numpy()
+        labels = self.labels.cpu().numpy().astype(np.int32)
         return CentroidSearch(vector, vectors, labels, min(size, len(np.unique(labels))))
 
 
@@ -66,7 +67,8 @@ class Shortlister:
     def _finder(
         self, vectors: torch.Tensor, relevance: sp.csr_matrix, centres: Centres
     ) -> Callable[[torch.Tensor], Listed]:
-        k, n_labels = min(self.size, relevance.shape[1]), relevance.shape[1]
+        k = min(self.size, relevance.shape[1])
+        n_labels = relevance.shape[1]
         if self.source in ("cluster", "tree"):
             return _by_tree(vectors, relevance, centres, k, self.seed, flat=self.source == "cluster")
         if self.source == "hash":
@@ -93,7 +95,8 @@ def label_centres(vectors: torch.Tensor, relevance: sp.csr_matrix, *, n_extra: i
         part = relevance[rows]
         owner = torch.from_numpy(np.repeat(np.arange(part.shape[0]), np.diff(part.indptr))).to(vectors.device)
         sums.index_add_(0, torch.from_numpy(part.indices.astype(np.int64)).to(vectors.device), vectors[rows][owner])
-    labels, found = np.flatnonzero(counts), [sums[torch.from_numpy(counts > 0).to(sums.device)]]
+    labels = np.flatnonzero(counts)
+    found = [sums[torch.from_numpy(counts > 0).to(sums.device)]]
     owners, by_label = [labels], sp.csr_matrix(relevance.T)
     for label in np.flatnonzero(counts >= head) if n_extra else ():
         extra = _k_means(vectors[torch.from_numpy(by_label[label].indices).long()], n_extra, seed)
@@ -175,7 +178,8 @@ def _by_tree(
     middle.index_copy_(0, centres.labels, centres.vectors)  # of several centres any: it only orders a leaf
 
     def find(queries: torch.Tensor) -> Listed:
-        nodes, scores = torch.zeros(len(queries), 1, dtype=torch.long, device=queries.device), queries.new_zeros(1, 1)
+        nodes = torch.zeros(len(queries), 1, dtype=torch.long, device=queries.device)
+        scores = queries.new_zeros(1, 1)
         before = 1
         for weight, bias in on_device:
             step = len(weight) // before

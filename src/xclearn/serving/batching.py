@@ -63,7 +63,10 @@ class Batcher:
     """The queues in front of one predictor."""
 
     def __init__(self, predictor: Predictor, thread: Executor, metrics: Metrics, limits: Limits) -> None:
-        self._predictor, self._thread, self._metrics, self._limits = predictor, thread, metrics, limits
+        self._predictor = predictor
+        self._thread = thread
+        self._metrics = metrics
+        self._limits = limits
         self._short: deque[_Question] = deque()
         self._long: deque[_Question] = deque()
         self._task: asyncio.Task[None] | None = None

@@ -113,7 +113,8 @@ def _changed(folder: Path, wanted: Change) -> tuple[str, int]:
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """No other process changes the folder meanwhile."""
-    target, ended = Path(os.path.realpath(folder)), time.monotonic() + _PATIENCE
+    target = Path(os.path.realpath(folder))
+    ended = time.monotonic() + _PATIENCE
     while True:
         with locked(target.parent / f".{target.name}.labels") as is_ours:
             if is_ours:

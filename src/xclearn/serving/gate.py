@@ -101,7 +101,10 @@ class Guard:
     """Refuses whom it does not know, what is too large or slow, and what has no room; leaves the body in the state."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, crowd: Crowd) -> None:
-        self._app, self._settings, self._metrics, self._crowd = app, settings, metrics, crowd
+        self._app = app
+        self._settings = settings
+        self._metrics = metrics
+        self._crowd = crowd
         self._limits = settings.limits
         self._held = 0  # bytes of large bodies
 
@@ -110,7 +113,8 @@ class Guard:
             return await self._app(scope, receive, send)
         if refusal := self._refusal(scope):
             return await refusal(scope, receive, send)
-        body, timer = _Body(self._limits.max_body), asyncio.timeout(self._limits.timeout)
+        body = _Body(self._limits.max_body)
+        timer = asyncio.timeout(self._limits.timeout)
 
         async def watched(message: Message) -> None:
             timer.reschedule(None)  # from here on it is the client that takes its time, see `Connection`
@@ -136,7 +140,8 @@ class Guard:
         """The answer to a request that is not even read."""
         headers = Headers(scope=scope)
         if "host" in headers and not self._settings.answers_for(headers["host"]):
-            what, todo = "this server does not answer for this host", "xc serve --allow-host NAME adds one."
+            what = "this server does not answer for this host"
+            todo = "xc serve --allow-host NAME adds one."
             return refuse(421, ConfigError(what, where="Host", got=headers["host"], todo=todo))
         if not self._knows(scope, headers):
             error = ConfigError("this server wants a token", where="Authorization", allowed="Bearer TOKEN")
@@ -196,7 +201,8 @@ class _Body:
             self._parts.append(part)
         else:
             self._parts.clear()
-        before, self.held = self.held, self.size if _SMALL < self.size <= self._most else 0
+        before = self.held
+        self.held = self.size if _SMALL < self.size <= self._most else 0
         return self.held - before
 
     def take(self) -> bytes:
@@ -219,7 +225,10 @@ class ShortCut:
     def __init__(
         self, app: ASGIApp, method: str, path: str, handler: Callable[[Request], Awaitable[Response]], metrics: Metrics
     ) -> None:
-        self._app, self._method, self._path, self._handler = app, method, path, handler
+        self._app = app
+        self._method = method
+        self._path = path
+        self._handler = handler
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

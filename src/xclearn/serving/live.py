@@ -58,7 +58,8 @@ class Service:
 
     def __init__(self, predictor: Predictor, facts: dict[str, Any], queue: Batcher, turns: Turns) -> None:
         self.facts = facts
-        self._predictor, self._index = predictor, LabelIndex(predictor.labels, predictor.model.label_counts)
+        self._predictor = predictor
+        self._index = LabelIndex(predictor.labels, predictor.model.label_counts)
         self._queue, self._turns = queue, turns
 
     async def predict(self, texts: list[str], wanted: Wanted) -> Answers:
@@ -149,7 +150,8 @@ class Service:
         return [] if model.train_texts is None else model.train_texts.nearest(model.servable, text, label, _MOST_NEAR)
 
     def _label(self, label: int) -> dict[str, Any]:
-        names, texts = self._predictor.labels.names, self._predictor.labels.texts
+        names = self._predictor.labels.names
+        texts = self._predictor.labels.texts
         counts = self._predictor.model.label_counts
         count = None if counts is None else int(counts[label])
         return {"label": names[label], "text": texts[label] if isinstance(texts, Sequence) else None, "count": count}
@@ -167,7 +169,9 @@ class Folder:
 
     def __init__(self, sealed: Sealed, metrics: Metrics) -> None:
         self.sealed = sealed
-        self._metrics, self._stale, self._looked = metrics, False, time.monotonic()
+        self._metrics = metrics
+        self._stale = False
+        self._looked = time.monotonic()
 
     def look(self) -> None:
         """Every now and then, see whether the folder is still what was read, and say so once if it is not."""

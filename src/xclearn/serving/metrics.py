@@ -132,7 +132,8 @@ def _family_lines(family: Family, totals: np.ndarray) -> Iterator[str]:
 
 def _histogram_lines(family: Family, series: str, values: list[float]) -> Iterator[str]:
     *counts, total = values
-    joined, braces = f"{series}," if series else "", f"{{{series}}}" if series else ""
+    joined = f"{series}," if series else ""
+    braces = f"{{{series}}}" if series else ""
     below = list(accumulate(counts))
     for edge, count in zip([*map(str, family.buckets), "+Inf"], below, strict=True):
         yield f'{family.name}_bucket{{{joined}le="{edge}"}} {count:.0f}'

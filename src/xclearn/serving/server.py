@@ -57,7 +57,8 @@ def _bound(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except (OSError, OverflowError) as error:
         listener.close()
-        got, todo = f"{host}:{port}: {error}", "Choose another --host or --port."
+        got = f"{host}:{port}: {error}"
+        todo = "Choose another --host or --port."
         raise ConfigError("cannot listen here", where="--host, --port", got=got, todo=todo) from error
     return listener
 

@@ -41,7 +41,8 @@ class Limits:
     def check_texts(self, texts: Sequence[str]) -> None:
         """Refuse too many texts, a text that is too long, and characters that no text has."""
         if len(texts) > self.max_texts:
-            allowed, todo = f"at most {self.max_texts:,}", "Send them in several requests."
+            allowed = f"at most {self.max_texts:,}"
+            todo = "Send them in several requests."
             raise ConfigError(
                 "too many texts in one request", where="texts", got=len(texts), allowed=allowed, todo=todo
             )
@@ -58,7 +59,8 @@ class Limits:
         if not 1 <= k <= self.max_k:
             raise ConfigError("out of range", where="k", got=k, allowed=f"1 to {self.max_k:,}")
         if k * n_texts > self.max_answer:
-            allowed, todo = f"at most {self.max_answer:,} labels for all texts", "Ask in several requests."
+            allowed = f"at most {self.max_answer:,} labels for all texts"
+            todo = "Ask in several requests."
             raise ConfigError("too many labels in one answer", where="k", got=k, allowed=allowed, todo=todo)
 
     def check_names(self, names: Sequence[str], where: str) -> None:

@@ -58,7 +58,10 @@ class Supervisor:
     def __init__(
         self, settings: Settings, listener: socket.socket, values: Any, sealed: Sealed, say: Callable[[str], None]
     ) -> None:
-        self._settings, self._listener, self._values, self._say = settings, listener, values, say
+        self._settings = settings
+        self._listener = listener
+        self._values = values
+        self._say = say
         self._metrics = Metrics(np.frombuffer(values).reshape(-1, N_VALUES), settings.workers)  # the last row
         self._folder = Folder(sealed, self._metrics)
         self._places = [_Place(number) for number in range(settings.workers)]
@@ -116,7 +119,8 @@ class Supervisor:
     def _start(self, place: _Place, work: Work) -> None:
         theirs, place.models = SPAWN.Pipe(duplex=False)
         arguments = (self._settings, self._listener, self._values, place.number, self._folder.sealed, theirs)
-        place.process, place.started = SPAWN.Process(target=work, args=arguments), time.monotonic()
+        place.process = SPAWN.Process(target=work, args=arguments)
+        place.started = time.monotonic()
         place.process.start()
         theirs.close()
         if self._stopping:  # told while it started

@@ -24,7 +24,8 @@ _MOST_LABELS = 5  # whose names are asked for
 def sealed_predictor(sealed: Sealed, n_threads: int) -> Predictor:
     """A model for texts that has answered some."""
     predictor = Predictor(sealed.model(), n_threads)
-    reads, where = predictor.model.servable.vectoriser.reads, str(sealed.folder)
+    reads = predictor.model.servable.vectoriser.reads
+    where = str(sealed.folder)
     if reads != TEXTS:
         raise ModelError("the server reads texts", where=where, got=reads, allowed=TEXTS)
     _ask(predictor, where)

@@ -51,7 +51,9 @@ class Turns:
     """Runs calls in a fixed number of threads; further calls wait in two bounded queues."""
 
     def __init__(self, threads: Executor, at_once: int, most_waiting: int) -> None:
-        self._threads, self._free, self._most = threads, at_once, most_waiting
+        self._threads = threads
+        self._free = at_once
+        self._most = most_waiting
         self._waiting: TwoQueues[asyncio.Future[None]] = TwoQueues()
 
     async def run(self, long: bool, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -98,7 +98,8 @@ class SubwordVectoriser(Vectoriser):
         self, vocabulary: list[str], parts: Parts, idf: np.ndarray, sublinear: bool, part_weight: float
     ) -> None:
         self._words, self._parts = WordTokeniser(vocabulary), parts
-        self._weighting, self._part_weight = Weighting(idf, sublinear, False), part_weight
+        self._weighting = Weighting(idf, sublinear, False)
+        self._part_weight = part_weight
 
     @property
     def n_features(self) -> int:
@@ -159,7 +160,8 @@ class SubwordVectoriser(Vectoriser):
             allowed = f"({len(tokens) + size},) float64, above 0 and below 100"
             raise ModelError("idf does not fit the tokens", where=cls.kind, got=idf, allowed=allowed)
         if not 0 <= weight < np.inf or not shortest <= longest <= LONGEST_WORD:
-            got, allowed = (weight, shortest, longest), f"a weight, and up to {LONGEST_WORD} characters"
+            got = (weight, shortest, longest)
+            allowed = f"a weight, and up to {LONGEST_WORD} characters"
             raise ModelError("parts of words are out of range", where=cls.kind, got=got, allowed=allowed)
         _check_tokens(cls.kind, tokens)
         return cls(tokens, Parts(shortest, longest, size), idf, sublinear, weight)

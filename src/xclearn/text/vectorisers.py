@@ -28,7 +28,9 @@ from xclearn.text.tokenisers import TOKENISERS, Tokeniser, WordPieceTokeniser, W
 from xclearn.text.weighting import Weighting, rows_of, unit_rows
 
 State = dict[str, object]
-SPARSE_ROWS, DENSE_ROWS, SEQUENCES = "sparse rows", "dense rows", "token ids in order"  # what a vectoriser gives
+SPARSE_ROWS = "sparse rows"
+DENSE_ROWS = "dense rows"
+SEQUENCES = "token ids in order"  # what a vectoriser gives
 LONGEST_TEXT = 1 << 16  # tokens of a sequence: each text takes memory for as many
 MOST_FEATURES = 1 << 26  # likewise of a row
 

@@ -42,7 +42,8 @@ def _from_matrix(path: Path, n_tokens: int) -> WordVectors:
     except Exception as error:  # a damaged header fails in as many ways as NumPy has parts
         raise DataError(f"the file is not a NumPy array ({error})", where=str(path)) from error
     if values.ndim != 2 or values.shape[0] != n_tokens or values.shape[1] == 0 or values.dtype.kind != "f":
-        got, allowed = f"{values.shape} {values.dtype}", f"({n_tokens}, D) floats, a row for each feature"
+        got = f"{values.shape} {values.dtype}"
+        allowed = f"({n_tokens}, D) floats, a row for each feature"
         raise DataError("the array does not fit the vocabulary", where=str(path), got=got, allowed=allowed)
     if not np.isfinite(values).all():
         raise DataError("the array holds a value that is not finite", where=str(path))
@@ -64,7 +65,8 @@ def _from_lines(path: Path, tokens: Sequence[str]) -> WordVectors:
             raise DataError("the line is no word vector", where=f"{path}:{number}", got=line[:60], allowed=allowed)
         row = row_of.get(token)
         if row is not None and not known[row]:
-            values[row], known[row] = _numbers(numbers, f"{path}:{number}"), True
+            values[row] = _numbers(numbers, f"{path}:{number}")
+            known[row] = True
     if values is None:
         raise DataError("the file holds no word vector", where=str(path))
     return WordVectors(values, known)

@@ -230,7 +230,8 @@ class Algorithm(Calibrating, ABC):
         found = model.about.get("algorithm")
         if found != cls.name:
             raise ModelError("the model is of another algorithm", where=str(folder), got=found, allowed=cls.name)
-        settings, resolved = model.about.get("settings"), model.about.get("resolved")
+        settings = model.about.get("settings")
+        resolved = model.about.get("resolved")
         if not isinstance(settings, dict) or not isinstance(resolved, dict):
             raise ModelError("the model does not say how it was trained", where=str(folder))
         algorithm = config.build(cls, settings, cls.name)

@@ -141,7 +141,8 @@ class Checkpoint:
         if not self._path(name).exists():
             return None
         tensors, metadata = read_tensors(self._path(name))
-        arrays, said = {key: np.array(value) for key, value in tensors.items()}, str(metadata.get("facts"))
+        arrays = {key: np.array(value) for key, value in tensors.items()}
+        said = str(metadata.get("facts"))
         if metadata.get("checksum") != _checksum(arrays, said):
             raise ModelError("the checkpoint is damaged", where=str(self._path(name)))
         return arrays, json.loads(said)

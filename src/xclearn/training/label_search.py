@@ -32,7 +32,9 @@ class LabelSearch:
 
     def centres(self, vectors: torch.Tensor) -> Centres:
         """Where labels lie among the documents `vectors` (N, D)."""
-        extra, head, seed = self.head_centres, self.head_documents, self.run.seed_of("centres")
+        extra = self.head_centres
+        head = self.head_documents
+        seed = self.run.seed_of("centres")
         return label_centres(vectors, self.relevance, n_extra=extra, head=head, seed=seed)
 
     def lists(

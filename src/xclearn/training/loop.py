@@ -73,7 +73,9 @@ class _Progress:
         if found is None:
             return
         tensors, facts = found
-        self.epoch, self.best_score, self.since_best = facts["epoch"], facts["best_score"], facts["since_best"]
+        self.epoch = facts["epoch"]
+        self.best_score = facts["best_score"]
+        self.since_best = facts["since_best"]
         _load_module(self.stage, tensors)
         best = {name.removeprefix("best."): value for name, value in tensors.items() if name.startswith("best.")}
         self.best = {name: torch.from_numpy(value).to(self.run.device) for name, value in best.items()}

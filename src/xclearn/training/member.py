@@ -25,10 +25,8 @@ class Member:
 
     def __init__(self, name: str, algorithm: Algorithm, data: Prepared, run: Run) -> None:
         if algorithm.calibrate:
-            what, todo = (
-                "a member of a blend has no probabilities of its own",
-                "Leave calibrate out; the blend has them.",
-            )
+            what = "a member of a blend has no probabilities of its own"
+            todo = "Leave calibrate out; the blend has them."
             raise ConfigError(what, where="members", got=algorithm.name, todo=todo)
         kind = run.device.type
         self.algorithm = with_own_epochs(algorithm, data.size, kind)._resolve(data.size, kind)

@@ -122,7 +122,8 @@ def require_fit(plan: Plan, available: int, alternatives: Callable[[], list[tupl
         return
     fitting = next((setting for setting, other in alternatives() if other.peak <= available), None)
     todo = f"Set {fitting}." if fitting else "Use a machine with more memory."
-    need, have = f"{plan.peak / GIB:.2f} GiB needed", f"{available / GIB:.2f} GiB on {plan.device}"
+    need = f"{plan.peak / GIB:.2f} GiB needed"
+    have = f"{available / GIB:.2f} GiB on {plan.device}"
     raise PlanError("training would not fit into memory", got=need, allowed=have, todo=todo)
 
 

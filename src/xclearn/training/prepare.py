@@ -109,7 +109,8 @@ class Prepared:
             return distilled(folder, self.vectoriser, dim)
         found = read_word_vectors(path, self.vectoriser.tokens(range(self.vectoriser.n_features)))
         if found.values.shape[1] != dim:
-            what, todo = "the word vectors have another length", f"Set embedding_dim = {found.values.shape[1]}."
+            what = "the word vectors have another length"
+            todo = f"Set embedding_dim = {found.values.shape[1]}."
             raise ConfigError(what, where="embedding_dim", got=dim, todo=todo)
         return found
 

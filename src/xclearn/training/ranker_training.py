@@ -108,7 +108,8 @@ class _After:
 
     def _tree(self, servable: Servable, settings: Calibration, step: ReRanking) -> CalibrationTree:
         """Learnt on the held-out documents and the labels ranked first for them before the step."""
-        held_out, features = self.data.held_out, self.data.held_out_features
+        held_out = self.data.held_out
+        features = self.data.held_out_features
         assert held_out is not None
         before = _best(servable, features, step.depth, self.run, held_out.filter_pairs)
         encoders = {**servable.encoders, **self.encoders}

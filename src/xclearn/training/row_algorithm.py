@@ -67,7 +67,9 @@ class RowAlgorithm(Algorithm):
             yield "choose an encoder of no length of its own", "embedding_dim"
 
     def _plan(self, size: Size, device: str) -> Plan:
-        dim, batch, exact = self._dim, min(self.batch_size, size.n_documents), self._exact(size)
+        dim = self._dim
+        batch = min(self.batch_size, size.n_documents)
+        exact = self._exact(size)
         sample = math.ceil(batch * size.labels_per_document) + self.n_negatives
         scored = size.share(size.n_labels if exact else min(size.n_labels, sample))
         tokens = size.sparse_tokens(batch, device)
@@ -93,14 +95,18 @@ class RowAlgorithm(Algorithm):
         return True
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
-        kind, text, generator = run.device.type, self.vectoriser, run.generator("encoder")
-        documents, labels = feature_rows(data.features, run.device), SparseRows.of(data.relevance, run.device)
+        kind = run.device.type
+        text = self.vectoriser
+        generator = run.generator("encoder")
+        documents = feature_rows(data.features, run.device)
+        labels = SparseRows.of(data.relevance, run.device)
         sparse = kind == "cpu" and reads_tokens(documents)
         encoder = make_encoder(self.encoder, text, data.vectoriser, self._dim, generator, sparse=sparse).to(run.device)
         rows = run.rows(data.size.n_labels)
         classifier = row_classifier(rows, self._dim, self.label_lr, self.label_optimiser, "bce_sum", run.device)
         negatives = Negatives(drawn=0 if self._exact(data.size) else self.n_negatives)
-        self.encoder_, self.task_ = encoder, RowTask(encoder, classifier, documents, labels, negatives)
+        self.encoder_ = encoder
+        self.task_ = RowTask(encoder, classifier, documents, labels, negatives)
         stages = RowStages(
             dim=self._dim, batch_size=self.batch_size, warm_up=self.warm_up, stopping=self.stopping, device=kind
         )

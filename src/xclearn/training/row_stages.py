@@ -98,7 +98,8 @@ class RowStages:
         self, settings: EncoderSettings, text: TextSettings, data: Prepared, run: Run, member: int
     ) -> DocumentEncoder:
         """A fresh encoder; on a CPU the gradient of its token table holds only the tokens of the batch."""
-        generator, sparse = run.generator("encoder", member), self.device == "cpu" and not data.size.dense
+        generator = run.generator("encoder", member)
+        sparse = self.device == "cpu" and not data.size.dense
         return make_encoder(settings, text, data.vectoriser, self.dim, generator, sparse=sparse).to(run.device)
 
     def classifier(self, n_outputs: int, adam: float, sgd: float, loss: OutputLoss = "bce_sum") -> RowClassifier:

@@ -33,7 +33,10 @@ class Run:
     def __init__(
         self, device: torch.device, seed: int, checkpoint: Checkpoint, callback: Callback, *, part: str = ""
     ) -> None:
-        self.device, self.seed, self.checkpoint, self._callback = device, seed, checkpoint, callback
+        self.device = device
+        self.seed = seed
+        self.checkpoint = checkpoint
+        self._callback = callback
         self._part = part  # of a larger run: stands before every name
         self.ranks = here()
         self.noted: dict[str, float | int | str] = {}  # for the model card

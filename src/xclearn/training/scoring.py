@@ -110,7 +110,8 @@ def best_fusion_weight(
 
     assert stopping is not None
     assert data.held_out is not None
-    metric, starts = stopping.metric, range(0, len(data.held_out), _AT_ONCE)
+    metric = stopping.metric
+    starts = range(0, len(data.held_out), _AT_ONCE)
     found = {start: _candidates(data, servable, slice(start, start + _AT_ONCE)) for start in starts}
 
     def score(weight: float) -> float:

@@ -61,10 +61,8 @@ def require_alone_or(shares_rows: bool, algorithm: str) -> None:
 
     def refuse() -> None:
         if ranks.count > 1 and not shares_rows:
-            what, todo = (
-                "processes cannot share its label rows",
-                "Run `xc train` without torchrun, or train one_vs_all.",
-            )
+            what = "processes cannot share its label rows"
+            todo = "Run `xc train` without torchrun, or train one_vs_all."
             raise ConfigError(what, where=algorithm, got=f"{ranks.count} processes", todo=todo)
 
     ranks.by_first(refuse)

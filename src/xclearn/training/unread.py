@@ -25,7 +25,8 @@ def refuse_unread(given: Algorithm, unread: Iterable[tuple[str, str]]) -> None:
     for condition, names in unread:
         for name in names.split():
             if name in changed:
-                what, todo = "nothing reads this setting as the others stand", f"Leave it out, or {condition}."
+                what = "nothing reads this setting as the others stand"
+                todo = f"Leave it out, or {condition}."
                 raise ConfigError(what, where=f"{given.name}.{name}", got=changed[name], todo=todo)
 
 

@@ -214,14 +214,19 @@ class Astec(Algorithm):
 
     def _features(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Iterator[Stage]:
         """Module I: the encoder with a block of its own on an easier task; all but the encoder is then discarded."""
-        name, kind, bags = f"surrogate-{member}", self.surrogate, bags_of(data.features, data.size.n_features)
+        name = f"surrogate-{member}"
+        kind = self.surrogate
+        bags = bags_of(data.features, data.size.n_features)
         if kind == "word_vectors":
             table = run.keep(kind, lambda: latent_tokens(bags, base.dim, run.seed_of(kind)))
             return use_word_vectors(base, table)
-        device, outputs, seed = run.device, self.n_clusters, run.seed_of("surrogate", member)
+        device = run.device
+        outputs = self.n_clusters
+        seed = run.seed_of("surrogate", member)
         walk = self.correlation
         targets = run.keep_all(name, lambda: surrogate_targets(kind, outputs, data.relevance, bags, seed, device, walk))
-        encoder, drawn = self._with_block(base, run), drawn_outputs(self.n_drawn, outputs, device.type)
+        encoder = self._with_block(base, run)
+        drawn = drawn_outputs(self.n_drawn, outputs, device.type)
         classifier = self._rows.classifier(outputs, self.surrogate_lr, ROW_LR, self.surrogate_loss)
         with run.seeded("projection", member):
             task = surrogate_task(targets, encoder, classifier, self._documents, drawn, device)
@@ -229,17 +234,22 @@ class Astec(Algorithm):
 
     def _extreme(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Generator[Stage, None, _Parts]:
         """Modules II to IV and the re-ranker. While the encoder itself is trained, lists are rebuilt now and then."""
-        joint, listed = self.trains_encoder_last, self.negatives in get_args(ListSource)
-        encoder, lr, epochs = self._with_block(base, run, self.transfer), self.extreme_lr, self.extreme_epochs
+        joint = self.trains_encoder_last
+        listed = self.negatives in get_args(ListSource)
+        encoder = self._with_block(base, run, self.transfer)
+        lr = self.extreme_lr
+        epochs = self.extreme_epochs
         classifier = self._rows.classifier(data.size.n_labels, lr, _LISTS_LR if listed else ROW_LR, self.loss)
         every = self.rebuild_every if joint and listed else epochs
         for begin in range(0, epochs, every):
-            end, vectors = min(begin + every, epochs), encoded(base, self._documents, run.device)
+            end = min(begin + every, epochs)
+            vectors = encoded(base, self._documents, run.device)
             documents, trained = (self._documents, encoder) if joint else (DenseRows(vectors), encoder.block)
             negatives = self._negatives(vectors, data, run, f"lists-{member}-{begin}")
             task = RowTask(trained, classifier, documents, self._labels, negatives)
             score = task_score(replace(task, encoder=encoder), data, self.stopping) if end == epochs else None
-            name, share = f"extreme-{member}-{begin}", (begin / epochs, end / epochs)
+            name = f"extreme-{member}-{begin}"
+            share = (begin / epochs, end / epochs)
             yield self._rows.stage(name, task, lr, end - begin, share, score)
         served = base.served()
         encoders: dict[str, Encoder] = {"shortlist": served, "document": layered(served, encoder.block.served())}
@@ -256,7 +266,9 @@ class Astec(Algorithm):
 
     def _solved(self, kind: Frozen, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> _Parts:
         """Module IV by a solver over the intermediate features."""
-        vectors, seed, served = encoded(base, self._documents, run.device), run.seed_of("solver", member), base.served()
+        vectors = encoded(base, self._documents, run.device)
+        seed = run.seed_of("solver", member)
+        served = base.served()
         lists = self._near.lists(f"lists-{member}", vectors) if kind == "slice" else None
         scorer = solved(kind, "document", vectors.cpu().numpy(), data.relevance, lists, seed)
         return {"shortlist": served, "document": served}, [scorer]

@@ -159,7 +159,8 @@ def _smoothed(
     """Centroids (L, V) of correlated clusters: the mean of a label's and of those that a walk from it visits most."""
     if kind != "correlated_clusters":
         return centroids
-    steps, restart = (walk or RandomWalk()).steps, (walk or RandomWalk()).restart
+    steps = (walk or RandomWalk()).steps
+    restart = (walk or RandomWalk()).restart
     return (
         row_shares(random_walk_graph(relevance, steps=steps, restart=restart, top=_NEIGHBOURS, seed=seed)) @ centroids
     )

@@ -158,7 +158,8 @@ class Blend(Algorithm):
         if source.dev is not None:
             return [(source.train, source.dev)]
         if len(source.train) >= FEWEST and self.hold_out >= self.folds * len(source.train):
-            what, todo = "nothing would be left to train on", "Hold out fewer, or set more folds."
+            what = "nothing would be left to train on"
+            todo = "Hold out fewer, or set more folds."
             raise ConfigError(what, where=f"{self.name}.hold_out", got=self.hold_out, todo=todo)
         features = data.features if self.stopping is None else data.vectoriser.transform(source.train.documents)
         rows = heavy_rows(features) if sp.issparse(features) else None
@@ -184,7 +185,8 @@ class Blend(Algorithm):
             members[name] = member.servable()
             self.text_rows_[name] = member.algorithm._text_rows() or [None] * len(servables_of(members[name]))
             for view, (servable, rows) in member.algorithm._views(own).items():
-                members[f"{name}: {view}"], self.text_rows_[f"{name}: {view}"] = servable, [rows]
+                members[f"{name}: {view}"] = servable
+                self.text_rows_[f"{name}: {view}"] = [rows]
             del member
         return self._with_parts(members, prepared.get(repr(self.vectoriser)), data, run)
 

@@ -152,7 +152,8 @@ class Decaf(TextAlgorithm):
         return network
 
     def _served_member(self, data: Prepared, ranker: TextTask, found: _Found) -> Servable:
-        scorers, bag = [Classifier("label", *ranker.classifiers())], ranker.network.served_encoder()
+        scorers = [Classifier("label", *ranker.classifiers())]
+        bag = ranker.network.served_encoder()
         encoders: dict[str, Encoder] = {"label": bag}
         if self.label_text:  # without it no classifier has learnt to be made of a text
             from_text = self.refinement == "text"

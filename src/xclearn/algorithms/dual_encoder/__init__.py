@@ -42,7 +42,7 @@ from xclearn.algorithms.dual_encoder.tasks import (
     ExactRowTask,
     HeldRows,
     HeldRowTask,
-    RowTask,
+    LabelRowTask,
 )
 from xclearn.config import AUTO, Auto, Count, Number, Rate, Share, Span, Weight
 from xclearn.errors import ConfigError
@@ -110,7 +110,8 @@ class DualEncoder(Algorithm):
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
-        gpu, transformer = device == "cuda", isinstance(self.vectoriser, Pretrained)
+        gpu = device == "cuda"
+        transformer = isinstance(self.vectoriser, Pretrained)
         usual_epochs = 15 if transformer and gpu else 3 if transformer else 10 * scale
         epochs = usual_epochs if self.epochs is AUTO else self.epochs
         usual_batch = min(64 if transformer and not gpu else 1024, max(16, size.n_documents // 50))
@@ -133,7 +134,8 @@ class DualEncoder(Algorithm):
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
-        stages, drawn = self._dual_stages(device), self.batch_size * (self.n_positives + self.hard_negatives)
+        stages = self._dual_stages(device)
+        drawn = self.batch_size * (self.n_positives + self.hard_negatives)
         scored = min(size.n_labels, drawn + self.n_negatives)
         encoder = self._encoder_cost(size, scored)
         costs = [stages.cost("encoder", self.epochs, size, encoder, scored, rows=False)]
@@ -160,7 +162,8 @@ class DualEncoder(Algorithm):
         return EncoderCost(kind=f"bag, {start}", dim=dim, bytes=table, working=gradients, products=dim * dim)
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
-        train, stages = DualMaterial.of(data, run.device), self._dual_stages(run.device.type)
+        train = DualMaterial.of(data, run.device)
+        stages = self._dual_stages(run.device.type)
         self.network_ = self._network(train, data, run)
         seen = with_label_documents(train) if self.label_documents else train
         task = DualTask(
@@ -221,14 +224,15 @@ class DualEncoder(Algorithm):
             encoder = make_encoder(settings, self.vectoriser, data.vectoriser, 0, unused, sparse=False)
             assert isinstance(encoder, TransformerEncoder)
             return TransformerTower(encoder, self.texts_at_once).to(run.device)
-        dim, sparse = self.embedding_dim, run.device.type == "cpu" and isinstance(train.documents, SparseRows)
+        dim = self.embedding_dim
+        sparse = run.device.type == "cpu" and isinstance(train.documents, SparseRows)
         table = random_tokens(data.size.n_features, dim, run.generator("tokens"))
         if self.word_vectors is not None:
             start_from(table, self.word_vectors, data, run)
         with run.seeded("network"):
             return BagTowers(table, self.dropout, sparse=sparse).to(run.device)
 
-    def _row_task(self, texts: torch.Tensor, vectors: torch.Tensor, train: DualMaterial) -> RowTask:
+    def _row_task(self, texts: torch.Tensor, vectors: torch.Tensor, train: DualMaterial) -> LabelRowTask:
         scale = 1 / self.temperature
         if self.row_negatives == "all":
             start = texts, train.counts, self.hold

@@ -41,7 +41,8 @@ class _DecoupledSoftmax(torch.autograd.Function):
     def forward(
         ctx: Any, documents: torch.Tensor, labels: torch.Tensor, relevant: Relevant, scale: float, compute: torch.dtype
     ) -> torch.Tensor:
-        x, w = documents.detach().to(compute) * scale, labels.detach().to(compute)
+        x = documents.detach().to(compute) * scale
+        w = labels.detach().to(compute)
         blocks = _blocks(len(x), len(w), x.device.type)
         kept = _scores(x, w, relevant, *blocks[0]) if len(blocks) == 1 else None
         parts = [_scores(x, w, relevant, *block).logsumexp(dim=1) for block in blocks] if kept is None else []

@@ -89,7 +89,8 @@ def learn_mix(pairs: Pairs, first: FrequencyMix, kind: MixKind) -> FrequencyMix:
         member = pairs.group[:, None] == np.arange(groups)  # (m, groups)
         columns = np.column_stack([pairs.text, member * pairs.change[:, None], *([member] if kind == "biases" else [])])
     found = LogisticRegression(C=1.0, max_iter=1000).fit(columns, pairs.relevant)
-    slope, rest = max(float(found.coef_[0, 0]), _LEAST_SLOPE), found.coef_[0, 1:]
+    slope = max(float(found.coef_[0, 0]), _LEAST_SLOPE)
+    rest = found.coef_[0, 1:]
     biases = np.full(groups, found.intercept_[0])
     if kind == "plain":
         return FrequencyMix(slope * first.slope, slope * first.weights, biases)

@@ -30,11 +30,13 @@ def frequency_mix(
     if stopping is None:
         some = np.random.default_rng(0).permutation(data.size.n_documents)[:_SAMPLE]
         relevant = np.column_stack(data.relevance[some].nonzero())
-        vectors, void = encoder.encode(data.features[some]), np.empty((0, 2), dtype=np.int64)
+        vectors = encoder.encode(data.features[some])
+        void = np.empty((0, 2), dtype=np.int64)
         return learn_mix(candidate_pairs(vectors, rows, first, relevant, void, device), first, "plain")
     assert data.held_out is not None
     assert data.held_out_features is not None
-    vectors, relevant = encoder.encode(data.held_out_features), np.column_stack(data.held_out.relevance.nonzero())
+    vectors = encoder.encode(data.held_out_features)
+    relevant = np.column_stack(data.held_out.relevance.nonzero())
     pairs = candidate_pairs(vectors, rows, first, relevant, data.held_out.filter_pairs, device)
     scored = torch.from_numpy(vectors).to(device)
     score = {kind: _cross_fitted(kind, first, pairs, rows, scored, data, stopping.metric) for kind in _KINDS}

@@ -103,7 +103,9 @@ class TransformerTower(DualNetwork):
 
     def __init__(self, encoder: TransformerEncoder, at_once: int) -> None:
         super().__init__()
-        self.encoder, self.at_once, self.dim = encoder, at_once, encoder.dim
+        self.encoder = encoder
+        self.at_once = at_once
+        self.dim = encoder.dim
 
     def documents(self, features: FeatureBatch) -> torch.Tensor:
         assert isinstance(features, torch.Tensor)

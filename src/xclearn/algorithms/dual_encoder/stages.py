@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from xclearn.algorithms.dual_encoder.network import DualNetwork
-from xclearn.algorithms.dual_encoder.tasks import DualTask, RowTask
+from xclearn.algorithms.dual_encoder.tasks import DualTask, LabelRowTask
 from xclearn.errors import DataError
 from xclearn.parts.averaging import WeightAverage
 from xclearn.parts.lazy_adam import LazyAdam
@@ -111,7 +111,7 @@ class DualStages:
         average.exchange()
         task.network.eval()
 
-    def rows(self, task: RowTask, items: torch.Tensor, epochs: int, lr: float | None) -> Stage:
+    def rows(self, task: LabelRowTask, items: torch.Tensor, epochs: int, lr: float | None) -> Stage:
         """Trains rows of labels; at `lr` where they do not update themselves."""
         optimisers = [] if lr is None else [torch.optim.SGD(task.module.parameters(), lr=lr * self.batch_size)]
         return Stage(
@@ -177,7 +177,11 @@ class NearLabels:
     """The labels whose texts are nearest to each document, by exact search every few epochs."""
 
     def __init__(self, network: DualNetwork, train: DualMaterial, size: int, every: int, run: Run) -> None:
-        self._network, self._train, self._size, self._every, self._run = network, train, size, every, run
+        self._network = network
+        self._train = train
+        self._size = size
+        self._every = every
+        self._run = run
         self._found: tuple[int, torch.Tensor | None] = (0, None)
 
     def at(self, epoch: int) -> torch.Tensor | None:

@@ -102,7 +102,7 @@ class Changes(NamedTuple):
     biases: torch.Tensor  # (L,) of logits
 
 
-class RowTask(Protocol):
+class LabelRowTask(Protocol):
     """Rows of labels, trained on documents whose vectors are given."""
 
     @property

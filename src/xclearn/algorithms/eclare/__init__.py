@@ -95,7 +95,8 @@ class Eclare(TextAlgorithm):
 
     def _plan(self, size: Size, device: str) -> Plan:
         order = 1 if self.order is AUTO else self.order
-        attention, detached = self.combine.startswith("attention"), self._samples(device) and self.label_text
+        attention = self.combine.startswith("attention")
+        detached = self._samples(device) and self.label_text
         cost = cost_over_graph(size, self.graph.edges, order, attention=attention, detached=detached)
         plan = self._text_plan(size, device, self._scored(size), cost)
         orders = (0, 1) if self.order is AUTO else (self.order,)
@@ -126,7 +127,8 @@ class Eclare(TextAlgorithm):
             before, shortlister, listed = first, None, None
             if self.ranker == "shortlist":
                 shortlister = yield from self._module_two(member, first, train, counts, run)
-                before, by_graph = shortlister.task.network, self.negatives == "graph"
+                before = shortlister.task.network
+                by_graph = self.negatives == "graph"
                 listed = graph_negatives(train.relevance, self.graph_, run.device) if by_graph else shortlister
             ranker = train.task(self._network(before.table, texts, before, run))  # Module III
             score = task_score(ranker, data, self.stopping)
@@ -215,8 +217,10 @@ class Eclare(TextAlgorithm):
         if not self._tries:
             return
         part, reports = parted(data, run), {}
-        train, counts = self._material(part, run), self._label_graph(part, run, "trial-graph")
-        graph, table = Graph.of(self.graph.normalise(counts)), token_table(data, self.embedding_dim, run)
+        train = self._material(part, run)
+        counts = self._label_graph(part, run, "trial-graph")
+        graph = Graph.of(self.graph.normalise(counts))
+        table = token_table(data, self.embedding_dim, run)
         for order in (0, 1) if self.order is AUTO else (self.order,):
             task = train.task(self._network(table, self._texts(train.features, counts, order, run), None, run))
             yield self._stage(f"trial-{order}", task, self.trial_epochs, self.surrogate_lr)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 def unread(eclare: Eclare) -> Iterator[tuple[str, str]]:
     """Each with what would make something read it."""
-    lists, convolves = eclare.ranker == "shortlist", eclare.order is AUTO or eclare.order > 0
+    lists = eclare.ranker == "shortlist"
+    convolves = eclare.order is AUTO or eclare.order > 0
     listed_over_graph = lists and (eclare.smooth_centroids or eclare.cluster_game > 0 or eclare.negatives != "clusters")
     if eclare.order is not AUTO and eclare.game is not AUTO:
         yield "leave order or game at auto on 2,000 documents or more", "trial_epochs choose_by"

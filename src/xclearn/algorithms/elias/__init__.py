@@ -201,7 +201,8 @@ class Elias(Algorithm):
         encoder = self._encoder(stages, data, run, member)  # first: it refuses what clustering would only delay
 
         def cluster() -> np.ndarray:
-            dim, generator = self.embedding_dim, run.generator("projection")
+            dim = self.embedding_dim
+            generator = run.generator("projection")
             vectors = stages.bag_vectors(data, dim, generator, texts=self.cluster_text)
             learnt = [] if before is None else [stages.label_vectors(before)]
             return cluster_rows(torch.cat([*vectors, *learnt], dim=1), n_clusters, seed)
@@ -233,7 +234,8 @@ class Elias(Algorithm):
         return self._network(self._encoder(stages, data, run, member), labels, weights, data, run)
 
     def _encoder(self, stages: IndexedStages, data: Prepared, run: Run, member: int) -> DocumentEncoder:
-        dim, generator = self.embedding_dim, run.generator("encoder", member)
+        dim = self.embedding_dim
+        generator = run.generator("encoder", member)
         sparse = run.device.type == "cpu" and reads_tokens(stages.documents)
         return make_encoder(self.encoder, self.vectoriser, data.vectoriser, dim, generator, sparse=sparse)
 
@@ -256,6 +258,7 @@ class Elias(Algorithm):
 
     def _served_member(self, data: Prepared, network: IndexedNetwork) -> Servable:
         index = network.index.served("document", self.beam, self.shortlist_size)
-        encoders, scorers = {"document": network.encoder.served()}, [network.classifier.served("document")]
+        encoders = {"document": network.encoder.served()}
+        scorers = [network.classifier.served("document")]
         fusion = Product() if self.negatives == "shortlist" else Sigmoid()
         return Servable(data.vectoriser, encoders, index, scorers, fusion)

@@ -22,7 +22,8 @@ def require_sizes(elias: Elias, size: Size) -> None:
     if elias.n_clusters & (elias.n_clusters - 1):
         raise ConfigError("not a power of two", where="n_clusters", got=elias.n_clusters, allowed="1, 2, 4, 8 …")
     if elias.negatives != "shortlist" and (setting := needs_paths(elias)):
-        what, got = "asks for classifiers that are trained on paths", f"negatives = {elias.negatives}"
+        what = "asks for classifiers that are trained on paths"
+        got = f"negatives = {elias.negatives}"
         raise ConfigError(what, where=setting, got=got, todo='Set negatives = "shortlist".')
 
 

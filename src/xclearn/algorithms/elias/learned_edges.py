@@ -66,7 +66,9 @@ class EdgeIndex(nn.Module):
         self.clusters = nn.Linear(dim, len(labels))
         self.register_buffer("labels", labels)  # (C, E) int64, −1 where there is none
         self.edges = None if edges is None else nn.Parameter(edges)  # (C, E); None: fixed
-        self.n_labels, self.cluster_scale, self.edge_scale = n_labels, cluster_scale, edge_scale
+        self.n_labels = n_labels
+        self.cluster_scale = cluster_scale
+        self.edge_scale = edge_scale
         leading = labels.flatten().argsort(stable=True)[int((labels < 0).sum()) :]
         starts = torch.searchsorted(labels.flatten()[leading], torch.arange(n_labels + 1))
         self.register_buffer("leading", leading, persistent=False)  # edges (of C · E) that lead anywhere, by label
@@ -92,7 +94,8 @@ class EdgeIndex(nn.Module):
 
     def reached(self, x: torch.Tensor, wanted: Gathered) -> torch.Tensor:
         """log ŷ by the best of all paths to each of the wanted labels that there is one to, with its gradient."""
-        chances, strengths = self.chances(x).clamp(max=0), self.strengths().flatten().clamp(max=0)
+        chances = self.chances(x).clamp(max=0)
+        strengths = self.strengths().flatten().clamp(max=0)
         edges = SparseRows(self.starts, self.leading, self.leading, len(strengths)).take(wanted.columns)  # no values
         paths = chances[wanted.owner[edges.owner], edges.columns // self.labels.shape[1]] + strengths[edges.columns]
         best = torch.full((len(wanted.columns),), -torch.inf, device=x.device)
@@ -173,7 +176,8 @@ class EdgeIndex(nn.Module):
             _starts(owner, n),
             wanted.int().numpy(),
         )
-        edges, threads = (self.labels.int().numpy(), strengths.numpy()), torch.get_num_threads()
+        edges = (self.labels.int().numpy(), strengths.numpy())
+        threads = torch.get_num_threads()
         found = best_paths(query, *edges, self.n_labels, size, threads)
         return Paths(*map(torch.from_numpy, found))
 
@@ -206,7 +210,8 @@ class EdgeIndex(nn.Module):
             tensor.float().cpu().numpy()
             for tensor in (self.clusters.weight, self.clusters.bias, self.strengths().clamp(max=0).exp())
         )
-        labels, scale = self.labels.int().cpu().numpy(), float(self.cluster_scale)
+        labels = self.labels.int().cpu().numpy()
+        scale = float(self.cluster_scale)
         return shortlists.LearnedEdges(vector, weight, bias, scale, beam, labels, edges, size)
 
 
@@ -219,7 +224,8 @@ class PairClassifier(nn.Module):
 
     def __init__(self, n_labels: int, dim: int, prior: float, *, sparse: bool) -> None:
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.zeros(n_labels, dim)), nn.Parameter(torch.zeros(n_labels, 1))
+        self.weight = nn.Parameter(torch.zeros(n_labels, dim))
+        self.bias = nn.Parameter(torch.zeros(n_labels, 1))
         self.prior, self.sparse = prior, sparse
 
     def forward(self, x: torch.Tensor, owner: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
@@ -241,7 +247,9 @@ class IndexedNetwork(nn.Module):
 
     def __init__(self, encoder: DocumentEncoder, index: EdgeIndex, classifier: PairClassifier | RowClassifier) -> None:
         super().__init__()
-        self.encoder, self.index, self.classifier = encoder, index, classifier
+        self.encoder = encoder
+        self.index = index
+        self.classifier = classifier
 
     def forward(
         self,

@@ -109,7 +109,9 @@ class IndexedStages:
 
     def _loss(self, network: IndexedNetwork, phase: Phase, batch: Batch) -> torch.Tensor:
         """Classification and, weighted, how well relevant labels are reached."""
-        positives, n, weight = self.relevance.take(batch.rows), len(batch.rows), phase.shortlist_loss_weight
+        positives = self.relevance.take(batch.rows)
+        n = len(batch.rows)
+        weight = phase.shortlist_loss_weight
         if isinstance(rows := network.classifier, RowClassifier):
             x = network.encoder(self.documents.take(batch.rows))
             classification = self.negatives.loss(rows, x, positives, batch.rows, batch.step, batch.generator)
@@ -121,7 +123,8 @@ class IndexedStages:
         shortlist = -reach[paths.target].sum() / n
         if self.reduction == "mean":
             most_positives = torch.bincount(positives.owner, minlength=n).max().clamp(min=1)
-            classification, shortlist = classification / self.size, shortlist / most_positives
+            classification = classification / self.size
+            shortlist = shortlist / most_positives
         return classification + weight * shortlist
 
     def _average(self, network: IndexedNetwork, phase: Phase, steps: int) -> WeightAverage:
@@ -134,7 +137,9 @@ class IndexedStages:
         self, network: IndexedNetwork, phase: Phase
     ) -> tuple[list[torch.optim.Optimizer], list[torch.optim.Optimizer]]:
         """Those that move at every step, of the encoder, and those that may wait."""
-        encoder, index, classifier = network.encoder, network.index, network.classifier
+        encoder = network.encoder
+        index = network.index
+        classifier = network.classifier
         lazy, lr = encoder.lazy_parameters(), phase.encoder_lr
         others = _without(encoder.parameters(), lazy)
         moving = [self._adamw(others, lr)] if others else []
@@ -185,7 +190,8 @@ class IndexedStages:
 
         Each is of length one (L, D).
         """
-        encoder, device = bag_encoder(data.vectoriser, data.features), self.relevance.indptr.device
+        encoder = bag_encoder(data.vectoriser, data.features)
+        device = self.relevance.indptr.device
         bags = SparseRows.of(encoder.encode(data.features), device)
         table = random_table(bags.n_columns, dim, generator).to(device)
         found = [label_vectors(table, bags, self.relevance)]
@@ -199,18 +205,22 @@ class IndexedStages:
         """The sum of the unit vectors of each label's documents, scaled to length one (L, D)."""
         sums = torch.zeros(self.relevance.n_columns, network.encoder.dim, device=self.relevance.indptr.device)
         for rows in self._every_row():
-            relevant, vectors = self.relevance.take(rows), network.encoder(self.documents.take(rows))
+            relevant = self.relevance.take(rows)
+            vectors = network.encoder(self.documents.take(rows))
             sums.index_add_(0, relevant.columns, F.normalize(vectors, dim=1)[relevant.owner])
         return F.normalize(sums, dim=1)
 
     @torch.no_grad()
     def matched_edges(self, network: IndexedNetwork, relevance: sp.csr_matrix, size: int) -> dict[str, np.ndarray]:
         """The `size` labels that each cluster is matched with most on train, and how much: (C, size) each."""
-        shape, n_clusters = (len(self.documents), min(self.beam, len(network.index.labels))), len(network.index.labels)
-        columns, chances = np.empty(shape, dtype=np.int32), np.empty(shape, dtype=np.float32)  # (N, beam)
+        shape = (len(self.documents), min(self.beam, len(network.index.labels)))
+        n_clusters = len(network.index.labels)
+        columns = np.empty(shape, dtype=np.int32)
+        chances = np.empty(shape, dtype=np.float32)  # (N, beam)
         for rows in self._every_row():
             scores = network.index.chances(network.encoder(self.documents.take(rows)))
-            clusters, own = network.index.beam(scores, self.beam), slice(int(rows[0]), int(rows[-1]) + 1)
+            clusters = network.index.beam(scores, self.beam)
+            own = slice(int(rows[0]), int(rows[-1]) + 1)
             columns[own] = clusters.cpu().numpy()
             chances[own] = scores.gather(1, clusters).clamp(max=0).exp().cpu().numpy()
         matches = padded_matrix(columns, n_clusters, chances)

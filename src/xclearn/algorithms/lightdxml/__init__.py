@@ -126,7 +126,9 @@ class Lightdxml(Algorithm):
             yield "set reranker_epochs", "reranker_lr reranker_size reranker_random reranker_weight"
 
     def _plan(self, size: Size, device: str) -> Plan:
-        dim, n_labels, batch = self.embedding_dim, size.n_labels, self.label_batch_size
+        dim = self.embedding_dim
+        n_labels = size.n_labels
+        batch = self.label_batch_size
         tokens = size.sparse_tokens(self.batch_size, device)
         encoder = [
             *encoder_weights(BagSettings(), self.vectoriser, size.n_features, dim, tokens),
@@ -166,9 +168,13 @@ class Lightdxml(Algorithm):
         self._labels = SparseRows.of(data.relevance, run.device)
         if missing := data.size.n_labels - len(np.unique(data.relevance.indices)):
             run.note(labels_without_documents=missing)  # they have no mean and are never found
-        rows, epochs, lr = self._row_stages(run.device.type), self.model_epochs, self.model_lr
-        encoder, classifier = self._encoder(data, run), rows.classifier(data.size.n_labels, lr, ROW_LR)
-        self.encoders_, self.classifiers_ = {"document": encoder}, {"document": classifier}
+        rows = self._row_stages(run.device.type)
+        epochs = self.model_epochs
+        lr = self.model_lr
+        encoder = self._encoder(data, run)
+        classifier = rows.classifier(data.size.n_labels, lr, ROW_LR)
+        self.encoders_ = {"document": encoder}
+        self.classifiers_ = {"document": classifier}
         hidden, relu = self.label_encoder_dim, self.label_encoder_relu
         places = LabelEncoder(encoder.dim, hidden, run.generator("places"), relu=relu).to(run.device)
         task = RowTask(encoder, classifier, self._documents, self._labels, Negatives())
@@ -187,8 +193,10 @@ class Lightdxml(Algorithm):
         if self.final_refresh or not self._nearest:
             yield from self._place("labels-last", places, data, run)
         if self.reranker_epochs:
-            fresh, classifier = deepcopy(encoder), rows.classifier(data.size.n_labels, lr, ROW_LR)
-            self.encoders_["re-ranker"], self.classifiers_["re-ranker"] = fresh, classifier
+            fresh = deepcopy(encoder)
+            classifier = rows.classifier(data.size.n_labels, lr, ROW_LR)
+            self.encoders_["re-ranker"] = fresh
+            self.classifiers_["re-ranker"] = classifier
             sizes = self.reranker_size, self.reranker_random
             ranker = reranker_task("first", task, fresh, classifier, self._documents, sizes, run)
             yield rows.stage("re-ranker", ranker, self.reranker_lr, self.reranker_epochs)
@@ -198,7 +206,8 @@ class Lightdxml(Algorithm):
     def _servable(self, data: Prepared) -> Servable:
         encoders = {name: encoder.eval().served() for name, encoder in self.encoders_.items()}
         scorers = [classifier.served(name) for name, classifier in self.classifiers_.items()]
-        candidates, by_row = self.centres_.served("document", self.shortlist_size), self.fusion == "row_max"
+        candidates = self.centres_.served("document", self.shortlist_size)
+        by_row = self.fusion == "row_max"
         mix = reranker_mix(len(scorers), self.reranker_weight, self.fusion_weight, by_row=by_row)
         return Servable(data.vectoriser, encoders, candidates, list(scorers), mix)
 

@@ -29,7 +29,8 @@ class LabelEncoder(nn.Module):
 
     def __init__(self, dim: int, hidden_dim: int, generator: torch.Generator, *, relu: bool) -> None:
         super().__init__()
-        self.inner, self.outer = nn.Linear(dim, hidden_dim), nn.Linear(hidden_dim, dim)
+        self.inner = nn.Linear(dim, hidden_dim)
+        self.outer = nn.Linear(hidden_dim, dim)
         nn.init.orthogonal_(self.inner.weight, generator=generator)
         with torch.no_grad():
             self.outer.weight.copy_(self.inner.weight.T)
