@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 import torch
 
-from xclearn.parts import triton_text
+from xclearn.parts import triton_rows, triton_text
 from xclearn.parts.fused_text import Back, Mixture, Own
 from xclearn.parts.losses import aligned
+from xclearn.parts.row_update import AdamMoments, AdamRates, RowAdam
 from xclearn.parts.rows import SparseRows
 from xclearn.parts.sparse_products import PlainProduct
 
@@ -135,6 +136,23 @@ def refinements_that_move(device: str) -> tuple[float, float]:
     return _closed(moves=True, refined=True, device=device)
 
 
+def adam_in_one_pass(device: str) -> tuple[float, float]:
+    """Five steps of a block of rows, against the plain update."""
+    plain, mine, there = RowAdam(_ROWS, _DIM, 0.1), RowAdam(_ROWS, _DIM, 0.1).to(device), slice(10, 90)
+    wanted = random(_ROWS, _DIM)
+    found, copy = wanted.to(device, copy=True), wanted.to(device, torch.bfloat16)
+    for seed in range(5):
+        gradient = random(80, _DIM, seed=seed)
+        moments = AdamMoments(mine.first[there], mine.second[there], mine.steps[there].add_(1))
+        rates = AdamRates(0.1, *mine.betas, mine.epsilon)
+        triton_rows.adam(found[there], copy[there], gradient.to(device), moments, rates, 3)
+        gradient[:, 3] = 0
+        plain.apply_(wanted, there, gradient)
+    assert torch.allclose(copy[there].float(), found[there], rtol=2**-7)
+    errors = [relative(found, wanted), relative(mine.first, plain.first), relative(mine.second, plain.second)]
+    return max(errors), _EXACT
+
+
 CHECKS: list[Callable[[str], tuple[float, float]]] = [
     sums_of_rows,
     sums_of_pieces,
@@ -143,6 +161,7 @@ CHECKS: list[Callable[[str], tuple[float, float]]] = [
     gradients_of_refined,
     gradients_of_text_alone,
     refinements_that_move,
+    adam_in_one_pass,
 ]
 
 

@@ -16,11 +16,10 @@ from torch import nn
 from xclearn.inference import components
 from xclearn.kernels import shortlist
 from xclearn.kernels.shortlist import PairLoss, train_pairs
-from xclearn.parts.fused import descend
 from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.losses import PAIRS_AT_ONCE, OutputLoss, aligned, block_gradient, blocks, filled_up, pair_gradient
 from xclearn.parts.pair_products import pair_scores, products
-from xclearn.parts.row_update import RowSgd, RowUpdate
+from xclearn.parts.row_update import RowUpdate
 from xclearn.parts.rows import Gathered
 
 
@@ -244,15 +243,14 @@ class RowClassifier(nn.Module):
         return loss, gradient
 
     def _change(self, rows: slice | torch.Tensor, gradient: torch.Tensor) -> None:
-        if isinstance(self.update, RowSgd) and isinstance(rows, slice):  # no state to move: one pass does it all
-            shadow = None if self.shadow is None else self.shadow[rows]
-            rate = self.update.lr * self.update.factor
-            return descend(self.table[rows], shadow, gradient, rate, self.dim + 1)
-        gradient[:, self.dim + 1] = 0  # the constant column
+        constant = self.dim + 1
+        if isinstance(rows, slice):
+            self.update.descend(self.weight, self.shadow, rows, gradient, constant)
+            return
+        gradient[:, constant] = 0
         self.update.apply_(self.weight, rows, gradient)
         if self.shadow is not None:
             self.shadow[rows] = self.weight[rows].to(self.compute)
-        return None
 
     def _rows(self, rows: slice | torch.Tensor) -> torch.Tensor:
         return self.table[rows] if self.shadow is None else self.shadow[rows]

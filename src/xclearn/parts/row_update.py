@@ -7,14 +7,32 @@ code uses. The training loop sets `factor`, the schedule's value for the step. K
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import nn
 
 from xclearn.kernels.shortlist import RowRule
+from xclearn.parts.fused import descend
 
 Rows = slice | torch.Tensor  # a contiguous block of rows, or (S,) distinct row numbers
+
+
+class AdamMoments(NamedTuple):
+    """What Adam remembers of some rows."""
+
+    first: torch.Tensor  # (n, width)
+    second: torch.Tensor  # (n, width)
+    steps: torch.Tensor  # (n, 1) this one included
+
+
+class AdamRates(NamedTuple):
+    """How Adam moves."""
+
+    rate: float
+    beta_first: float
+    beta_second: float
+    epsilon: float
 
 
 class RowUpdate(nn.Module, ABC):
@@ -25,6 +43,15 @@ class RowUpdate(nn.Module, ABC):
 
     @abstractmethod
     def apply_(self, weight: torch.Tensor, rows: Rows, gradient: torch.Tensor) -> None: ...
+
+    def descend(
+        self, weight: torch.Tensor, copy: torch.Tensor | None, rows: slice, gradient: torch.Tensor, constant: int
+    ) -> None:
+        """`apply_` to a block of rows, but for their column `constant`; `copy` gets them in its own precision."""
+        gradient[:, constant] = 0
+        self.apply_(weight, rows, gradient)
+        if copy is not None:
+            copy[rows] = weight[rows].to(copy.dtype)
 
     @abstractmethod
     def rule(self) -> RowRule:
@@ -49,6 +76,12 @@ class RowSgd(RowUpdate):
             weight[rows].add_(gradient, alpha=-self.lr * self.factor)
         else:
             weight.index_add_(0, rows, gradient.to(weight.dtype), alpha=-self.lr * self.factor)
+
+    def descend(
+        self, weight: torch.Tensor, copy: torch.Tensor | None, rows: slice, gradient: torch.Tensor, constant: int
+    ) -> None:
+        """There is no state to move: one pass does it all."""
+        descend(weight[rows], None if copy is None else copy[rows], gradient, self.lr * self.factor, constant)
 
     def rule(self) -> RowRule:
         return RowRule(self.lr * self.factor)
@@ -83,6 +116,19 @@ class RowAdam(RowUpdate):
         self.steps[rows] = steps
         self.first[rows] = first
         self.second[rows] = second
+
+    def descend(
+        self, weight: torch.Tensor, copy: torch.Tensor | None, rows: slice, gradient: torch.Tensor, constant: int
+    ) -> None:
+        """On a GPU in one pass."""
+        if copy is None or not weight.is_cuda:
+            super().descend(weight, copy, rows, gradient, constant)
+            return
+        from xclearn.parts import triton_rows
+
+        moments = AdamMoments(self.first[rows], self.second[rows], self.steps[rows].add_(1))
+        rates = AdamRates(self.lr * self.factor, *self.betas, self.epsilon)
+        triton_rows.adam(weight[rows], copy[rows], gradient.contiguous(), moments, rates, constant)
 
     def rule(self) -> RowRule:
         moments = self.first.numpy(), self.second.numpy(), self.steps.numpy()
