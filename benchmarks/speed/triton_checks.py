@@ -150,7 +150,7 @@ def adam_in_one_pass(device: str) -> tuple[float, float]:
         plain.apply_(wanted, there, gradient)
     assert torch.allclose(copy[there].float(), found[there], rtol=2**-7)
     errors = [relative(found, wanted), relative(mine.first, plain.first), relative(mine.second, plain.second)]
-    return max(errors), _EXACT
+    return max(errors), 1e-4
 
 
 CHECKS: list[Callable[[str], tuple[float, float]]] = [
