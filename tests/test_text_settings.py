@@ -163,7 +163,7 @@ def test_settings_are_built_from_plain_values():
 
 def test_texts_are_learnt_and_features_pass_through():
     assert vectoriser_for(["a b"], Words(), ["c"]).n_features == 3
-    assert vectoriser_for(["a b"], WordPiece()).kind == "wordpiece.v1"
+    assert vectoriser_for(["a b"], WordPiece()).kind == "wordpiece.v2"
     assert vectoriser_for(["a b"], Sequences()).kind == "sequences.v1"
     sparse = vectoriser_for(sp.csr_matrix((4, 7)), Words(), sp.csr_matrix((2, 7)))
     assert (sparse.kind, sparse.n_features) == ("sparse.v1", 7)

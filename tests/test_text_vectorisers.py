@@ -217,9 +217,9 @@ def test_a_changed_state_loads_as_a_working_vectoriser_or_raises_our_error(vecto
         ("words.v1", {"tokens": ["a", "b", "a  b"]}, "got 'a  b'"),
         ("words.v1", {"tokens": ["a", "b", " "]}, "got ' '"),
         ("words.v1", {"sublinear": 1}, "sublinear is of the wrong type"),
-        ("word.v1", {}, "Did you mean 'words.v1'"),
+        ("word.v1", {}, "Did you mean 'words.v2'"),
         (["words.v1"], {}, "unknown kind"),
-        ("words.v2", {}, "unknown kind"),
+        ("words.v3", {}, "unknown kind"),
     ],
 )
 def test_a_foreign_state_is_refused_by_name(kind, changes, says):

@@ -39,6 +39,7 @@ def main() -> None:
     loading = time.perf_counter() - started
     if arguments.split == "hold_out":
         data = held_out(data)
+    data = part_of(data, arguments.documents)
     print(f"{data.name}: loaded in {loading:.1f} s; {arguments.split}; {' '.join(SHOWN)}", flush=True)
     for grid in arguments.grid or [""]:
         for seed in arguments.seeds:
@@ -169,6 +170,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", default="wordnet-related")
     parser.add_argument("--algorithm", required=True)
     parser.add_argument("--split", choices=("hold_out", "test"), default="hold_out")
+    parser.add_argument("--documents", type=int, default=0, help="of train, drawn at random; 0: all")
     parser.add_argument("--grid", action="append", help="settings of one configuration, separated by spaces")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--device", default="auto")

@@ -44,7 +44,7 @@ class NativePredictor:
         """As `Servable.predict`; several documents are shared among the threads."""
         if not isinstance(self.vectoriser, TfidfVectoriser):
             return self.rank(self.vectoriser.transform(documents), k, exclude)
-        texts = list(require(documents, TEXTS))
+        texts = self.vectoriser.preparation.all(require(documents, TEXTS))
         found, excluded, threads = self._prepare(len(texts), k, exclude)
         self._core.predict_texts(texts, *excluded, threads, *found)
         return found
@@ -69,7 +69,7 @@ class NativePredictor:
         """To the bit what the vectoriser's `transform_one` gives."""
         if not isinstance(self.vectoriser, TfidfVectoriser):
             return self.vectoriser.transform_one(text)
-        ids, weights = self._core.bag(text)
+        ids, weights = self._core.bag(self.vectoriser.preparation(text))
         return np.array(ids, dtype=np.int32), np.array(weights, dtype=np.float32)
 
 

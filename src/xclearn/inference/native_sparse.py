@@ -58,6 +58,8 @@ def set_text(core: Any, vectoriser: Vectoriser) -> None:
         damped = _DAMPED if state["sublinear"] else np.empty(0)
         pieces = isinstance(vectoriser, WordPieceVectoriser)
         core.set_text(state["tokens"], pieces, state["idf"], damped, state["normalise"])
+        if not vectoriser.preparation.is_plain:
+            core.set_prepared()
 
 
 def sparse_core(servable: Servable) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, final
 
@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from xclearn.config import AUTO, Auto, Count, Range, check, kind_of
 from xclearn.errors import DataError
 from xclearn.text.documents import SPARSE, TEXTS, Documents, documents_kind, require
+from xclearn.text.preparation import Language, Preparation
 from xclearn.text.tokenisers import CONTINUES, LONGEST_WORD, WordPieceTokeniser, words
 from xclearn.text.vectorisers import (
     LONGEST_TEXT,
@@ -34,6 +35,8 @@ from xclearn.text.vectorisers import (
 from xclearn.text.weighting import Weighting, inverse_document_frequency, rows_of
 
 PieceCount = Annotated[int, Range(100)]  # fewer cannot even hold an alphabet
+
+Find = Callable[[str], list[str]]  # the words of a text
 
 _UNKNOWN = "[UNK]"  # cannot be a word: brackets are not word characters
 
@@ -56,17 +59,20 @@ class Words(TextSettings):
     min_count: Auto[Count] = AUTO  # a token must stand in this many texts; auto: 2, below 1,000 texts 1
     sublinear: bool = True  # weigh a token by 1 + ln(count) instead of its count
     normalise: bool = True  # scale each text's weights to Euclidean length one
+    unicode: bool = True  # NFKC; marks belong to words; scripts without spaces give runs of one and two characters
+    language: Language = "none"  # take endings off the words of this language: en, fi, … (needs `xclearn[languages]`)
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
         texts = training_texts(self, documents, label_texts)
-        counts = _texts_with_word(texts)
+        preparation = preparation_of(self.unicode, self.language)
+        counts = _texts_with_word(texts, preparation.words)
         min_count = _usual_min_count(texts) if self.min_count is AUTO else self.min_count
         tokens = _most_common(counts, min_count, self.max_features)
         if self.longest > 1:
-            counts.update(_texts_with_run(texts, tokens, self.longest, min_count))
+            counts.update(_texts_with_run(texts, tokens, self.longest, min_count, preparation.words))
             tokens = _most_common(counts, min_count, self.max_features)
         idf = inverse_document_frequency(np.array([counts[token] for token in tokens]), len(texts))
-        return WordVectoriser(tokens, Weighting(idf, self.sublinear, self.normalise))
+        return WordVectoriser(tokens, Weighting(idf, self.sublinear, self.normalise), preparation)
 
 
 @final
@@ -77,13 +83,16 @@ class WordPiece(TextSettings):
     vocabulary_size: PieceCount = 40_000  # pieces at most; frequent words become pieces of their own
     sublinear: bool = True  # weigh a piece by 1 + ln(count) instead of its count
     normalise: bool = True  # scale each text's weights to Euclidean length one
+    unicode: bool = True  # NFKC; marks belong to words; scripts without spaces give runs of one and two characters
+    language: Language = "none"  # take endings off the words of this language: en, fi, … (needs `xclearn[languages]`)
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
         texts = training_texts(self, documents, label_texts)
-        tokens = _learn_pieces(texts, self.vocabulary_size)
-        present = token_counts(WordPieceTokeniser(tokens), texts).indices
+        preparation = preparation_of(self.unicode, self.language)
+        tokens = _learn_pieces(texts, self.vocabulary_size, preparation.words)
+        present = token_counts(WordPieceTokeniser(tokens, preparation.words), texts).indices
         idf = inverse_document_frequency(np.bincount(present, minlength=len(tokens)), len(texts))
-        return WordPieceVectoriser(tokens, Weighting(idf, self.sublinear, self.normalise))
+        return WordPieceVectoriser(tokens, Weighting(idf, self.sublinear, self.normalise), preparation)
 
 
 @final
@@ -98,9 +107,9 @@ class Sequences(TextSettings):
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
         texts = training_texts(self, documents, label_texts)
         if self.unit == "words":
-            tokens = _most_common(_texts_with_word(texts), _usual_min_count(texts), self.vocabulary_size)
+            tokens = _most_common(_texts_with_word(texts, words), _usual_min_count(texts), self.vocabulary_size)
         else:
-            tokens = _learn_pieces(texts, self.vocabulary_size)
+            tokens = _learn_pieces(texts, self.vocabulary_size, words)
         return SequenceVectoriser(self.unit, tokens, self.max_length)
 
 
@@ -118,6 +127,13 @@ def vectoriser_for(documents: Documents, settings: TextSettings, label_texts: Do
     return SparseVectoriser(width) if kind == SPARSE else DenseVectoriser(width)
 
 
+def preparation_of(unicode: bool, language: str) -> Preparation:
+    """How texts are prepared; a language whose stemmer is not installed is refused."""
+    preparation = Preparation(unicode, language)
+    preparation.check("vectoriser")
+    return preparation
+
+
 def training_texts(settings: TextSettings, documents: Documents, label_texts: Documents | None) -> list[str]:
     """Documents, then label texts; settings and both are checked."""
     check(settings, where=kind_of(type(settings)))
@@ -130,19 +146,19 @@ def _usual_min_count(texts: Sequence[str]) -> int:
     return 1 if len(texts) < 1000 else 2
 
 
-def _texts_with_word(texts: Sequence[str]) -> Counter[str]:
+def _texts_with_word(texts: Sequence[str], find: Find) -> Counter[str]:
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(set(words(text)))
+        counts.update(set(find(text)))
     return counts
 
 
-def _texts_with_run(texts: Sequence[str], known: list[str], longest: int, min_count: int) -> dict[str, int]:
+def _texts_with_run(texts: Sequence[str], known: list[str], longest: int, min_count: int, find: Find) -> dict[str, int]:
     """In how many texts each run of 2 to `longest` known words stands, where these are at least `min_count`.
 
     A run is counted as a number: most stand in a single text, and as strings they would take most of the memory.
     """
-    word_at, text_at = _word_ids(texts, known)
+    word_at, text_at = _word_ids(texts, known, find)
     run_at, tokens = word_at, known
     counts: dict[str, int] = {}
     for length in range(2, longest + 1):
@@ -161,12 +177,12 @@ def _texts_with_run(texts: Sequence[str], known: list[str], longest: int, min_co
     return counts
 
 
-def _word_ids(texts: Sequence[str], known: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def _word_ids(texts: Sequence[str], known: list[str], find: Find) -> tuple[np.ndarray, np.ndarray]:
     """The words of all texts in one row, −1 where unknown and after each text; and the text that each is of."""
     id_of_word = {word: i for i, word in enumerate(known)}
     ids, ends = array("q"), array("q", [0])
     for text in texts:
-        ids.extend([id_of_word.get(word, -1) for word in words(text)])
+        ids.extend([id_of_word.get(word, -1) for word in find(text)])
         ids.append(-1)
         ends.append(len(ids))
     return np.asarray(ids), rows_of(np.asarray(ends))
@@ -181,7 +197,7 @@ def _most_common(counts: Counter[str], min_count: int, size: int | None) -> list
     return kept[:size]
 
 
-def _learn_pieces(texts: Sequence[str], size: int) -> list[str]:
+def _learn_pieces(texts: Sequence[str], size: int, find: Find) -> list[str]:
     """At most `size` pieces, the same ones for the same texts in any order."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordPiece as Model
@@ -189,7 +205,7 @@ def _learn_pieces(texts: Sequence[str], size: int) -> list[str]:
     from tokenizers.trainers import WordPieceTrainer
 
     # A character is a piece in two forms, so a quarter leaves half of the pieces to longer ones.
-    alphabet = _alphabet(texts, size // 4)
+    alphabet = _alphabet(texts, size // 4, find)
     # The trainer breaks ties by token id, and numbers characters in the order of a randomly seeded hash map. Naming all
     # of them as special tokens fixes that order; they lose this meaning here, as only the list of pieces is kept.
     fixed = [_UNKNOWN, *alphabet, *(CONTINUES + character for character in alphabet)]
@@ -204,18 +220,18 @@ def _learn_pieces(texts: Sequence[str], size: int) -> list[str]:
     )
     tokenizer = Tokenizer(Model(unk_token=_UNKNOWN))
     tokenizer.pre_tokenizer = WhitespaceSplit()
-    tokenizer.train_from_iterator((" ".join(text_words) for text_words in _short_words(texts)), trainer)
+    tokenizer.train_from_iterator((" ".join(text_words) for text_words in _short_words(texts, find)), trainer)
     id_of_piece = tokenizer.get_vocab()
     return sorted(id_of_piece.keys() - {_UNKNOWN}, key=lambda piece: id_of_piece[piece])
 
 
-def _alphabet(texts: Sequence[str], size: int) -> list[str]:
+def _alphabet(texts: Sequence[str], size: int, find: Find) -> list[str]:
     """The most common characters of words."""
     counts: Counter[str] = Counter()
-    for text_words in _short_words(texts):
+    for text_words in _short_words(texts, find):
         counts.update("".join(text_words))
     return _most_common(counts, 1, size)
 
 
-def _short_words(texts: Sequence[str]) -> Iterator[list[str]]:
-    return ([word for word in words(text) if len(word) <= LONGEST_WORD] for text in texts)
+def _short_words(texts: Sequence[str], find: Find) -> Iterator[list[str]]:
+    return ([word for word in find(text) if len(word) <= LONGEST_WORD] for text in texts)

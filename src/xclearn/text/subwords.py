@@ -19,10 +19,12 @@ import scipy.sparse as sp
 from xclearn.config import AUTO, Auto, Count, Range, Weight
 from xclearn.errors import ConfigError, ModelError
 from xclearn.text.documents import TEXTS, Documents, check_texts, require
-from xclearn.text.settings import TextSettings, Words, training_texts
-from xclearn.text.tokenisers import LONGEST_WORD, WordTokeniser, words
+from xclearn.text.preparation import PLAIN, Language, Preparation
+from xclearn.text.settings import TextSettings, Words, preparation_of, training_texts
+from xclearn.text.tokenisers import LONGEST_WORD, WordTokeniser
 from xclearn.text.vectorisers import (
     MOST_FEATURES,
+    PREPARED,
     SPARSE_ROWS,
     VECTORISERS,
     State,
@@ -49,21 +51,31 @@ class Subwords(TextSettings):
     longest_part: Count = 4  # and at most
     table_size: Annotated[int, Range(16)] = 1 << 16  # features that parts are hashed into
     part_weight: Weight = 1.0  # length of the parts' weights beside the words'
+    unicode: bool = True  # NFKC; marks belong to words; scripts without spaces give runs of one and two characters
+    language: Language = "none"  # take endings off the words of this language: en, fi, … (needs `xclearn[languages]`)
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
         texts = training_texts(self, documents, label_texts)
         if self.longest_part < self.shortest_part:
             allowed = f"{self.shortest_part} or more, as shortest_part"
             raise ConfigError("the longest parts are shorter than the shortest", got=self.longest_part, allowed=allowed)
-        kept = Words(longest=self.longest, max_features=self.max_features, min_count=self.min_count)
+        kept = Words(
+            longest=self.longest,
+            max_features=self.max_features,
+            min_count=self.min_count,
+            unicode=self.unicode,
+            language=self.language,
+        )
+        preparation = preparation_of(self.unicode, self.language)
         vocabulary = kept.learn(texts).to_state()["tokens"]
         assert isinstance(vocabulary, list)
         parts = Parts(self.shortest_part, self.longest_part, self.table_size)
         n_features = len(vocabulary) + self.table_size
-        fresh = SubwordVectoriser(vocabulary, parts, np.ones(n_features), self.sublinear, float(self.part_weight))
+        weighting = (self.sublinear, float(self.part_weight), preparation)
+        fresh = SubwordVectoriser(vocabulary, parts, np.ones(n_features), *weighting)
         present = np.bincount(fresh.counts(texts).indices, minlength=n_features)
         idf = inverse_document_frequency(present, len(texts))
-        return SubwordVectoriser(vocabulary, parts, idf, self.sublinear, float(self.part_weight))
+        return SubwordVectoriser(vocabulary, parts, idf, *weighting)
 
 
 @final
@@ -91,15 +103,22 @@ class Parts:
 class SubwordVectoriser(Vectoriser):
     """Bags of whole words and of hashed parts; the features of parts stand after those of words."""
 
-    kind = "subwords.v1"
+    kind = "subwords.v2"
     reads, gives = TEXTS, SPARSE_ROWS
 
     def __init__(
-        self, vocabulary: list[str], parts: Parts, idf: np.ndarray, sublinear: bool, part_weight: float
+        self,
+        vocabulary: list[str],
+        parts: Parts,
+        idf: np.ndarray,
+        sublinear: bool,
+        part_weight: float,
+        preparation: Preparation = PLAIN,
     ) -> None:
         self._words, self._parts = WordTokeniser(vocabulary), parts
         self._weighting = Weighting(idf, sublinear, False)
         self._part_weight = part_weight
+        self.preparation = preparation
 
     @property
     def n_features(self) -> int:
@@ -145,14 +164,18 @@ class SubwordVectoriser(Vectoriser):
             "longest_part": self._parts.longest,
             "table_size": self._parts.size,
             "part_weight": self._part_weight,
+            "unicode": self.preparation.unicode,
+            "language": self.preparation.language,
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, object]) -> Self:
         kinds = {"tokens": list, "idf": np.ndarray, "sublinear": bool, "part_weight": float}
         counted = ("shortest_part", "longest_part", "table_size")
-        fields = _fields(cls.kind, state, **kinds, **dict.fromkeys(counted, int))
-        tokens, idf, sublinear, weight, shortest, longest, size = fields
+        fields = _fields(cls.kind, state, **kinds, **dict.fromkeys(counted, int), **PREPARED)
+        tokens, idf, sublinear, weight, shortest, longest, size, unicode, language = fields
+        preparation = Preparation(unicode, language)
+        preparation.check(cls.kind)
         limits = (LONGEST_WORD, LONGEST_WORD, MOST_FEATURES)
         for name, value, most in zip(counted, (shortest, longest, size), limits, strict=True):
             _check_count(cls.kind, name, value, most)
@@ -164,11 +187,12 @@ class SubwordVectoriser(Vectoriser):
             allowed = f"a weight, and up to {LONGEST_WORD} characters"
             raise ModelError("parts of words are out of range", where=cls.kind, got=got, allowed=allowed)
         _check_tokens(cls.kind, tokens)
-        return cls(tokens, Parts(shortest, longest, size), idf, sublinear, weight)
+        return cls(tokens, Parts(shortest, longest, size), idf, sublinear, weight, preparation)
 
     def _encode(self, text: str) -> list[int]:
-        ids, n_words = self._words.encode_one(text), self.n_words
-        for word in words(text):
+        found, n_words = self.preparation.words(text), self.n_words
+        ids = self._words.encode_words(found)
+        for word in found:
             ids += [n_words + part for part in self._parts.of(word)]
         return ids
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import final
 
@@ -32,10 +32,10 @@ def runs(text_words: list[str], length: int) -> Iterator[str]:
 
 
 class Tokeniser(ABC):
-    """`tokens[i]` is the token with id i."""
+    """`tokens[i]` is the token with id i; `find` gives the words of a text."""
 
-    def __init__(self, tokens: list[str]) -> None:
-        self.tokens = tokens
+    def __init__(self, tokens: list[str], find: Callable[[str], list[str]] = words) -> None:
+        self.tokens, self._find = tokens, find
 
     @cached_property
     def _id_of_token(self) -> dict[str, int]:
@@ -68,7 +68,10 @@ class WordTokeniser(Tokeniser):
         return 1 + max(token.count(" ") for token in self.tokens)
 
     def encode_one(self, text: str) -> list[int]:
-        found = words(text)
+        return self.encode_words(self._find(text))
+
+    def encode_words(self, found: list[str]) -> list[int]:
+        """Ids of the known words and runs among these words."""
         ids = [i for i in map(self._id_of_token.get, found) if i is not None]
         for length in range(2, min(self._longest, len(found)) + 1):
             ids += [i for i in map(self._id_of_token.get, runs(found, length)) if i is not None]
@@ -89,7 +92,7 @@ class WordPieceTokeniser(Tokeniser):
 
     def encode_one(self, text: str) -> list[int]:
         ids: list[int] = []
-        for word in words(text):
+        for word in self._find(text):
             whole = self._id_of_token.get(word)
             if whole is not None:
                 ids.append(whole)

@@ -24,6 +24,7 @@ from xclearn.text.documents import (
     check_texts,
     require,
 )
+from xclearn.text.preparation import PLAIN, Preparation
 from xclearn.text.tokenisers import TOKENISERS, Tokeniser, WordPieceTokeniser, WordTokeniser
 from xclearn.text.weighting import Weighting, rows_of, unit_rows
 
@@ -33,6 +34,7 @@ DENSE_ROWS = "dense rows"
 SEQUENCES = "token ids in order"  # what a vectoriser gives
 LONGEST_TEXT = 1 << 16  # tokens of a sequence: each text takes memory for as many
 MOST_FEATURES = 1 << 26  # likewise of a row
+PREPARED: dict[str, type] = {"unicode": bool, "language": str}  # fields of a state that say how texts are prepared
 
 
 class Vectoriser(ABC):
@@ -75,9 +77,9 @@ class TfidfVectoriser(Vectoriser):
     reads, gives = TEXTS, SPARSE_ROWS
     _tokeniser_type: ClassVar[type[Tokeniser]]
 
-    def __init__(self, tokens: list[str], weighting: Weighting) -> None:
-        self._tokeniser = self._tokeniser_type(tokens)
-        self._weighting = weighting
+    def __init__(self, tokens: list[str], weighting: Weighting, preparation: Preparation = PLAIN) -> None:
+        self._tokeniser = self._tokeniser_type(tokens, preparation.words)
+        self._weighting, self.preparation = weighting, preparation
 
     @property
     def n_features(self) -> int:
@@ -106,24 +108,28 @@ class TfidfVectoriser(Vectoriser):
             "idf": weighting.idf,
             "sublinear": weighting.sublinear,
             "normalise": weighting.normalise,
+            "unicode": self.preparation.unicode,
+            "language": self.preparation.language,
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, object]) -> Self:
-        fields = _fields(cls.kind, state, tokens=list, idf=np.ndarray, sublinear=bool, normalise=bool)
-        tokens, idf, sublinear, normalise = fields
+        kinds = {"tokens": list, "idf": np.ndarray, "sublinear": bool, "normalise": bool}
+        tokens, idf, sublinear, normalise, unicode, language = _fields(cls.kind, state, **kinds, **PREPARED)
+        preparation = Preparation(unicode, language)
+        preparation.check(cls.kind)
         _check_tokens(cls.kind, tokens)
         if idf.dtype != np.float64 or idf.shape != (len(tokens),) or not ((idf > 0) & (idf < 100)).all():
             allowed = f"({len(tokens)},) float64, above 0 and below 100"
             raise ModelError("idf does not fit the tokens", where=cls.kind, got=idf, allowed=allowed)
-        return cls(tokens, Weighting(idf, sublinear, normalise))
+        return cls(tokens, Weighting(idf, sublinear, normalise), preparation)
 
 
 @final
 class WordVectoriser(TfidfVectoriser):
     """Bags of whole words and of runs of them."""
 
-    kind = "words.v1"
+    kind = "words.v2"
     _tokeniser_type = WordTokeniser
 
 
@@ -131,7 +137,7 @@ class WordVectoriser(TfidfVectoriser):
 class WordPieceVectoriser(TfidfVectoriser):
     """Bags of word pieces."""
 
-    kind = "wordpiece.v1"
+    kind = "wordpiece.v2"
     _tokeniser_type = WordPieceTokeniser
 
 
@@ -256,9 +262,15 @@ VECTORISERS: dict[str, type[Vectoriser]] = {
 
 def vectoriser_from_state(kind: str, state: Mapping[str, object]) -> Vectoriser:
     """The vectoriser of this kind and state, as a model folder holds them."""
+    if isinstance(kind, str) and kind in _BEFORE and isinstance(state, Mapping):
+        kind, state = _BEFORE[kind], {**state, "unicode": False, "language": "none"}
     if not isinstance(kind, str) or kind not in VECTORISERS:
         raise ModelError("unknown kind of vectoriser", got=kind, todo=nearest(str(kind), VECTORISERS))
     return VECTORISERS[kind].from_state(state)
+
+
+# Kinds of folders written before texts were prepared -> what they are now
+_BEFORE = {f"{name}.v1": f"{name}.v2" for name in ("words", "wordpiece", "subwords")}
 
 
 def same_vectoriser(one: Vectoriser, other: Vectoriser) -> bool:

@@ -39,6 +39,8 @@ class Predictor {
         servable_.vectoriser.damped = length(damped) ? keep(damped) : nullptr;
     }
 
+    void set_prepared() { servable_.vectoriser.prepared = true; }
+
     void add_encoder(const In<float, 2>& embeddings) {
         if (n_features_ < 0) n_features_ = length(embeddings);
         require(length(embeddings) == n_features_ && embeddings.shape(1) > 0, "embeddings");
@@ -181,7 +183,8 @@ class Predictor {
         const Texts texts(documents);
         require_room(static_cast<int64_t>(texts.views.size()), offsets, ids, scores);
         nb::gil_scoped_release release;
-        xclearn::predict_texts(servable_, texts.views, is_word, excluded_of(offsets, labels), ids.shape(1), n_threads,
+        const xclearn::IsWord rule = word_rule(servable_.vectoriser);
+        xclearn::predict_texts(servable_, texts.views, rule, excluded_of(offsets, labels), ids.shape(1), n_threads,
                                ids.data(), scores.data());
     }
 
@@ -270,6 +273,7 @@ nb::list strings(const In<uint8_t, 1>& block, const In<int64_t, 1>& offsets, con
 void bind_predictor(nb::module_& module) {
     nb::class_<Predictor>(module, "Predictor")
         .def(nb::init<int64_t>())
+        .def("set_prepared", &Predictor::set_prepared)
         .def("set_text", &Predictor::set_text)
         .def("add_encoder", &Predictor::add_encoder, nb::arg().noconvert())
         .def("add_relu", &Predictor::add_relu)

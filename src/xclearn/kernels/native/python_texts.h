@@ -10,6 +10,12 @@
 
 inline bool is_word(uint32_t c) { return c == '_' || Py_UNICODE_ISALNUM(c); }
 
+inline bool is_no_space(uint32_t c) { return c != ' '; }
+
+inline xclearn::IsWord word_rule(const xclearn::Vectoriser& vectoriser) {
+    return vectoriser.prepared ? is_no_space : is_word;
+}
+
 // Texts as code points, and what keeps them alive while the interpreter lock is released.
 struct Texts {
     std::vector<xclearn::Text> views;
@@ -47,7 +53,7 @@ inline void learn_vocabulary(xclearn::Vectoriser& vectoriser, const nb::list& to
 inline nb::tuple bag_tuple(const xclearn::Vectoriser& vectoriser, const nb::str& text) {
     nb::list one;
     one.append(text);
-    const xclearn::Bag found = xclearn::bag_of(vectoriser, Texts(one).views.front(), is_word);
+    const xclearn::Bag found = xclearn::bag_of(vectoriser, Texts(one).views.front(), word_rule(vectoriser));
     nb::list ids, weights;
     for (const int32_t id : found.ids) ids.append(id);
     for (const float weight : found.weights) weights.append(weight);

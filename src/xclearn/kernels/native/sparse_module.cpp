@@ -55,6 +55,8 @@ class SparsePredictor {
         servable_.vectoriser.damped = length(damped) ? keep(damped) : nullptr;
     }
 
+    void set_prepared() { servable_.vectoriser.prepared = true; }
+
     void set_trees(const std::string& loss, int64_t beam, bool unit) {
         require(beam > 0, "a search keeps no node");
         servable_.trees.loss = loss_of(loss);
@@ -104,7 +106,8 @@ class SparsePredictor {
         require(static_cast<size_t>(ids.shape(0)) == texts.views.size(), "texts and answers differ in number");
         check(offsets, labels, ids, scores);
         nb::gil_scoped_release release;
-        xclearn::predict_sparse_texts(servable_, texts.views, is_word, excluded_of(offsets, labels), ids.shape(1),
+        const xclearn::IsWord rule = word_rule(servable_.vectoriser);
+        xclearn::predict_sparse_texts(servable_, texts.views, rule, excluded_of(offsets, labels), ids.shape(1),
                                       n_threads, ids.data(), scores.data());
     }
 
@@ -170,6 +173,7 @@ class SparsePredictor {
 void bind_sparse_predictor(nb::module_& module) {
     nb::class_<SparsePredictor>(module, "SparsePredictor")
         .def(nb::init<int64_t, int64_t>())
+        .def("set_prepared", &SparsePredictor::set_prepared)
         .def("set_text", &SparsePredictor::set_text)
         .def("set_trees", &SparsePredictor::set_trees)
         .def("add_tree", &SparsePredictor::add_tree)

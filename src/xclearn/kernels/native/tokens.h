@@ -54,6 +54,7 @@ struct Vectoriser {
     const double* damped = nullptr;  // weight of a count, looked up; null: the count itself
     int64_t n_damped = 0;
     bool normalise = false;
+    bool prepared = false;  // texts that are not ASCII come as words with spaces between them
 };
 
 struct Bag {
