@@ -15,8 +15,13 @@ from handmade import BIAS, COLOURS, LABELS, WEIGHT, model, servable
 from xclearn.data import LabelSet
 from xclearn.errors import DataError, ModelError
 from xclearn.inference import Model, load_model, save_model
-from xclearn.inference.components import Bag, Classifier, Relu
+from xclearn.inference.components import Bag, Classifier, Encoder, Relu
+from xclearn.inference.hashed import Joined
+from xclearn.inference.label_editing import NewLabel, with_labels
+from xclearn.inference.sequences import Convolution, Filters
+from xclearn.inference.sparse import SparseFeatures
 from xclearn.inference.tensors import read_tensors
+from xclearn.inference.text_rows import TextRows
 
 FILES = ["README.md", "model.json", "tensors.safetensors"]
 
@@ -51,6 +56,32 @@ def test_how_frequent_labels_are_is_kept_and_refused_where_it_does_not_fit(tmp_p
         save_model(dataclasses.replace(model(), label_counts=wrong), tmp_path / f"{number}")
         with pytest.raises(ModelError, match="documents"):
             load_model(tmp_path / f"{number}")
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_what_makes_rows_of_label_texts_is_kept_and_refused_where_it_makes_others(tmp_path, verify):
+    def written(encoder: Encoder, name: str) -> Path:
+        rows = TextRows(encoder, np.zeros(3, np.float32), scale=2.0, bias=-1.0, gain=0.5)
+        save_model(dataclasses.replace(model(), text_rows=[rows]), tmp_path / name)
+        return tmp_path / name
+
+    bag = Bag(np.eye(3, dtype=np.float32), [])
+    right = load_model(written(bag, "right"), verify=verify)
+    assert with_labels(right, [NewLabel("new", COLOURS[0])]).servable.n_labels == len(LABELS) + 1
+    filters = Filters(np.ones((1, 3, 1), np.float32), np.zeros(1, np.float32))
+    others = {
+        "wider": (Joined([bag, bag]), "makes other vectors; got 'dense rows of 6'"),
+        "sparse": (SparseFeatures(3, unit=False), "makes other vectors; got 'sparse rows of 3'"),
+        "sequences": (
+            Convolution(
+                np.eye(3, dtype=np.float32), [filters], 1, np.ones((3, 1), np.float32), np.zeros(3, np.float32)
+            ),
+            "an encoder reads other features",
+        ),
+    }
+    for name, (encoder, said) in others.items():
+        with pytest.raises(ModelError, match=said):
+            load_model(written(encoder, name), verify=verify)
 
 
 def test_an_array_that_two_parts_share_is_stored_once_and_read_once(tmp_path):

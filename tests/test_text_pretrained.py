@@ -51,7 +51,9 @@ def test_the_state_gives_the_same_vectoriser_without_the_folder(vectoriser, tmp_
     assert str(tmp_path) not in str(state)
 
 
-@pytest.mark.parametrize("change", [{"tokeniser": "{}"}, {"max_length": 0}, {"max_length": "5"}, {"other": 1}])
+@pytest.mark.parametrize(
+    "change", [{"tokeniser": "{}"}, {"max_length": 0}, {"max_length": 1}, {"max_length": "5"}, {"other": 1}]
+)
 def test_a_damaged_state_is_refused(vectoriser, change):
     with pytest.raises(ModelError):
         vectoriser_from_state(vectoriser.kind, vectoriser.to_state() | change)

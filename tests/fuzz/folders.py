@@ -29,13 +29,18 @@ from tests.fuzz.sandbox import MEMORY, SANITIZED, Outcome, judge
 
 from xclearn.errors import XclearnError
 from xclearn.inference import Predictor, folder, load_model
-from xclearn.inference.explain import explain
+from xclearn.inference.explain import explain, unknown_words
+from xclearn.inference.label_editing import NewLabel, with_labels, without_labels
+from xclearn.inference.labels import LabelIndex, predict_among
+from xclearn.inference.neighbours import near_labels
 from xclearn.inference.tensors import read_tensors, write_tensors
 
 MODELS = Path("build/fuzz/models")
 _AT_ONCE = 250  # seeds that a child is given
 _IMPORTED_AHEAD = ("transformers.models.bert.modeling_bert", "transformers.models.bert.tokenization_bert")
 TEXTS = ["own1 own2 noise3", "own7 noise5 own7 own7", "", "own23 own0 noise9 noise12 own11 own3 own4 own5 own6"]
+
+NEW_LABELS = [NewLabel("of a text", "own1 own2"), NewLabel("shown", "unheard of", ["own3 noise1", "own3 own5"])]
 
 
 def read_folder(path: Path) -> Folder:
@@ -111,11 +116,26 @@ def ask(path: Path, seed: int) -> None:
         for k, pairs in ((5, exclude), (10**6, exclude[:0])):
             _answer(asked, documents, k, pairs, model.servable.n_labels)
     if isinstance(documents, list):
-        _quietly(predictor.suggest, documents, 3)
-        _quietly(explain, predictor, documents[0], np.array([0, model.servable.n_labels - 1]))
-        if model.train_texts is not None:
-            _quietly(model.train_texts.nearest, model.servable, documents[0], 0, 3)
+        _ask_as_the_page(predictor, documents)
     _quietly(lambda: [list(table) for table in (model.labels.names, model.labels.texts or [])])
+    for edit in (lambda: with_labels(model, NEW_LABELS), lambda: without_labels(model, [model.labels.names[0]])):
+        edited = _quietly(edit)
+        if edited is not None:
+            _answer(Predictor(edited).predict, documents, 5, exclude[:0], edited.servable.n_labels)
+
+
+def _ask_as_the_page(predictor: Predictor, texts: list[str]) -> None:
+    """What the server's page asks besides predictions."""
+    model = predictor.model
+    ends = np.array([0, model.servable.n_labels - 1])
+    _quietly(predictor.suggest, texts, 3)
+    _quietly(predict_among, predictor, texts, ends, 3)
+    _quietly(explain, predictor, texts[0], ends)
+    _quietly(unknown_words, model.servable, texts[0])
+    _quietly(near_labels, model.servable, 0, 3)
+    _quietly(LabelIndex(model.labels, model.label_counts).search, "label 1", 3)
+    if model.train_texts is not None:
+        _quietly(model.train_texts.nearest, model.servable, texts[0], 0, 3)
 
 
 def documents_for(reads: str, n_features: int) -> Any:

@@ -62,6 +62,9 @@ FORMS = {
     "astec-int8": ("astec", Form("int8", 0)),
     "elias-fp32": ("elias", Form("fp32", 4)),
     "slice-centres-int8": ("slice", Form("int8", 2)),
+    "eclare-int8": ("eclare", Form("int8", 4)),
+    "lightdxml-bf16": ("lightdxml", Form("bf16", 2)),
+    "dual_encoder-tokens-int8": ("dual_encoder", Form("int8", 9)),
 }
 
 

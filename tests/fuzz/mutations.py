@@ -16,6 +16,7 @@ Rng = np.random.Generator
 COUNTS = (0, 1, -1, 2, 3, 7, 2**15, 2**16, 2**31 - 1, 2**31, -(2**31), 2**62, 2**63 - 1, 2**63, -(2**63), 10**30)
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 3e38, -3e38, 1e300, float("nan"), float("inf"), float("-inf"))
 OTHERS: tuple[Any, ...] = (None, True, False, "", "x", "document", [], {}, [[]], {"map": {}}, {"tensor": "x"}, "\ud800")
+ROOTS = ("servable", "labels", "train_texts", "label_counts", "text_rows")  # what of model.json becomes a model
 KINDS = ("<f4", "<f8", "<i8", "<i4", "|i1", "|u1", "|b1")
 
 
@@ -45,8 +46,8 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def served(folder: Folder) -> list[tuple[Any, Any]]:
-    """The places of all that predicts and of the tables of labels and texts."""
-    roots = [key for key in ("servable", "labels", "train_texts") if key in folder.content]
+    """The places of all that predicts or makes rows of new labels, and of the tables of labels and texts."""
+    roots = [key for key in ROOTS if key in folder.content]
     return [place for key in roots for place in [(folder.content, key), *places(folder.content[key])]]
 
 

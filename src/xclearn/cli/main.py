@@ -345,6 +345,7 @@ def serve(
     header_timeout: Annotated[float, typer.Option(help="Seconds a request's header may take.")] = 10.0,
     body_timeout: Annotated[float, typer.Option(help="Seconds for a body to come, or an answer to be read.")] = 15.0,
     idle_timeout: Annotated[float, typer.Option(help="Seconds a connection may be quiet between requests.")] = 60.0,
+    trial_timeout: Annotated[float, typer.Option(help="Seconds to read and try a model before it serves.")] = 300.0,
     max_connections: Annotated[int, typer.Option(help="Connections of a worker.")] = 1000,
     max_wait: Annotated[float, typer.Option(help="Seconds a short request may have to wait for its turn.")] = 0.25,
     max_bodies: Annotated[int, typer.Option(help="Bytes of all large bodies a worker holds.")] = 64 << 20,
@@ -368,8 +369,13 @@ def serve(
         max_bodies=max_bodies,
         max_wait=max_wait,
     )
-    hosts, origins = tuple(allow_host), tuple(cors_origin)
-    settings = Settings(model, host, port, workers, cors_origins=origins, allow_hosts=hosts, limits=limits)
+    settings = Settings(
+        *(model, host, port, workers),
+        cors_origins=tuple(cors_origin),
+        allow_hosts=tuple(allow_host),
+        limits=limits,
+        trial_timeout=trial_timeout,
+    )
     serve_model(settings, token_file)
 
 

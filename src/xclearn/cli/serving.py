@@ -30,7 +30,8 @@ def serve_model(settings: Settings, token_file: Path | None) -> None:
 
 
 def _check(settings: Settings) -> None:
-    for name, value in (("workers", settings.workers), *dataclasses.asdict(settings.limits).items()):
+    own = {"workers": settings.workers, "trial_timeout": settings.trial_timeout}
+    for name, value in {**own, **dataclasses.asdict(settings.limits)}.items():
         if value <= 0:
             raise ConfigError("must be above 0", where=f"--{name.replace('_', '-')}", got=value)
 

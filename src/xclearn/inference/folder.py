@@ -144,6 +144,7 @@ def _check_text_rows(found: Any, servable: AnyServable, path: Path, *, values: b
             raise ModelError("what makes rows of texts does not fit the members", where=str(path / JSON_FILE))
         dim = member.encoders[member.scorers[0].vector].dim
         check(rows, Scope({"features": member.vectoriser.n_features, "dim": dim}, {}, values))
+        member.require_readable(rows.encoder)
 
 
 def _freeze(value: Any, path: str, tensors: dict[str, np.ndarray]) -> Any:

@@ -61,12 +61,15 @@ class Servable(Part):
 
     def _encoded(self, encoder: Encoder, values: bool) -> Encoded:
         """The vector that an encoder makes, if it fits."""
+        check(encoder, Scope({"features": self.vectoriser.n_features}, {}, values))
+        self.require_readable(encoder)
+        return Encoded(encoder.dim, encoder.gives)
+
+    def require_readable(self, encoder: Encoder) -> None:
+        """Refuse an encoder of other features than the vectoriser makes."""
         gives = self.vectoriser.gives
-        scope = Scope({"features": self.vectoriser.n_features}, {}, values)
-        check(encoder, scope)
         if gives not in encoder.reads:
             raise ModelError("an encoder reads other features", got=gives, allowed=" or ".join(encoder.reads))
-        return Encoded(encoder.dim, encoder.gives)
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """The `k` best labels of each document (fewer when there are fewer labels), best first.

@@ -12,9 +12,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.config import Rate, Weight
+from xclearn.errors import ModelError
 from xclearn.inference.arrays import unit
 from xclearn.inference.components import Encoder, component
-from xclearn.inference.declared import Part, Tensor, shares
+from xclearn.inference.declared import Part, Scope, Tensor, shares
+from xclearn.text.vectorisers import DENSE_ROWS
 
 
 @final
@@ -32,6 +34,13 @@ class TextRows(Part):
     bias: float
     gain: Weight  # length of what examples add, where there are any
     at_centre: bool = False  # `bias` is the logit of the middle document, whatever the row
+
+    def fits(self, scope: Scope) -> None:
+        dim, form = self.encoder.dim, self.encoder.gives
+        if form != DENSE_ROWS or dim != scope.size("dim"):
+            got, allowed = f"{form} of {dim:,}", f"{DENSE_ROWS} of {scope.size('dim'):,}"
+            what = "the encoder of label texts makes other vectors"
+            raise ModelError(what, where="text_rows.v1.encoder", got=got, allowed=allowed)
 
     def rows(
         self, texts: sp.csr_matrix | np.ndarray, means: np.ndarray, counts: np.ndarray

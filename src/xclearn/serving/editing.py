@@ -22,7 +22,7 @@ from xclearn.inference.sealed import version_of
 from xclearn.serving.live import Live
 from xclearn.serving.settings import Settings
 from xclearn.serving.supervisor import RELOAD
-from xclearn.serving.trial import SPAWN, told
+from xclearn.serving.trial import said_by, told
 from xclearn.writing import locked
 
 _LOOK_EVERY, _PATIENCE = 0.05, 20.0  # seconds: between two looks at what is in service, and until all is let be
@@ -56,7 +56,7 @@ class Editor:
         if not (wanted.add or wanted.remove):
             raise ConfigError("no label is named", where="add, remove")
         async with self._turn:
-            version, n_labels = await asyncio.to_thread(_in_process, self._settings.folder, wanted)
+            version, n_labels = await asyncio.to_thread(_in_process, self._settings, wanted)
             assert RELOAD is not None
             os.kill(os.getpid() if self._settings.workers == 1 else os.getppid(), RELOAD)
             ended = time.monotonic() + _PATIENCE
@@ -71,20 +71,10 @@ class ForbiddenError(ConfigError):
     """What this server lets nobody do."""
 
 
-def _in_process(folder: Path, wanted: Change) -> tuple[str, int]:
+def _in_process(settings: Settings, wanted: Change) -> tuple[str, int]:
     """The new version and number of labels; the model is loaded and written where no request has to wait for it."""
-    here, there = SPAWN.Pipe(duplex=False)
-    process = SPAWN.Process(target=_attempt, args=(folder, wanted, there), daemon=True)
-    try:
-        process.start()
-        there.close()  # or its end would not be seen
-        done, said = here.recv()
-    except EOFError:
-        process.join()
-        raise ModelError("the process that changed the labels ended", got=f"exit code {process.exitcode}") from None
-    finally:
-        here.close()
-    process.join()
+    folder = settings.folder
+    done, said = said_by(_attempt, (folder, wanted), settings.trial_timeout, where=str(folder))
     if not done:
         raise DataError(said)
     version, n_labels = said

@@ -83,6 +83,7 @@ class Settings:
     cors_origins: tuple[str, ...] = ()  # pages of other hosts that may ask
     allow_hosts: tuple[str, ...] = ()  # names under which the server is asked, besides its own; * for any
     limits: Limits = Limits()
+    trial_timeout: float = 300.0  # seconds that a model may take to be read and tried, or to change its labels
 
     def answers_for(self, host: str) -> bool:
         """Whether the host of a request is one of ours. A page of a stranger can bind its own name to our address, and

@@ -7,7 +7,10 @@ nothing about HTTP.
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +22,7 @@ from xclearn.text.documents import TEXTS
 
 SPAWN = multiprocessing.get_context("spawn")  # a fork would copy locks of threads that it does not copy
 _MOST_LABELS = 5  # whose names are asked for
+_LAST_WORDS = 1.0  # seconds that a process may take to end after it has said all
 
 
 def sealed_predictor(sealed: Sealed, n_threads: int) -> Predictor:
@@ -52,22 +56,37 @@ def _ask(predictor: Predictor, where: str) -> None:
 
 
 def _try(sealed: Sealed, settings: Settings) -> None:
-    here, there = SPAWN.Pipe(duplex=False)
-    process = SPAWN.Process(target=_attempt, args=(sealed, settings.n_threads, there), daemon=True)
-    try:
-        process.start()
-        there.close()  # or its end would not be seen
-        said: str | None = here.recv()
-    except EOFError:
-        process.join()
-        got = f"exit code {process.exitcode}"
-        what = "the model ended the process that tried it"
-        raise ModelError(what, where=str(sealed.folder), got=got, todo="Run: xc verify MODEL") from None
-    finally:
-        here.close()
-    process.join()
+    said = said_by(_attempt, (sealed, settings.n_threads), settings.trial_timeout, where=str(sealed.folder))
     if said is not None:
         raise ModelError(said)
+
+
+def said_by(attempt: Callable[..., None], arguments: tuple[Any, ...], seconds: float, *, where: str) -> Any:
+    """What a process of its own sends; one that sends nothing for so long is killed, as nobody could wait for it."""
+    here, there = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=attempt, args=(*arguments, there), daemon=True)
+    with here:
+        with there:  # closed on this side, or its end would not be seen
+            process.start()
+        try:
+            if here.poll(seconds):
+                return here.recv()
+        except EOFError:
+            process.join()
+            got, todo = f"exit code {process.exitcode}", "Run: xc verify MODEL"
+            raise ModelError("the model ended the process that tried it", where=where, got=got, todo=todo) from None
+        finally:
+            _end(process)
+    todo = "If it is merely large, raise --trial-timeout."
+    raise ModelError("the model took too long", where=where, allowed=f"{seconds:g} s", todo=todo)
+
+
+def _end(process: SpawnProcess) -> None:
+    """Wait for one that has said all, and do not wait for one that hangs."""
+    process.join(_LAST_WORDS)
+    if process.is_alive():
+        process.kill()
+        process.join()
 
 
 def _attempt(sealed: Sealed, n_threads: int, answer: Connection) -> None:

@@ -99,7 +99,7 @@ class PretrainedVectoriser(Vectoriser):
         try:
             return cls(description, max_length)
         except DataError as error:
-            raise ModelError("the tokeniser is damaged", where=cls.kind) from error
+            raise ModelError("the tokeniser is damaged", where=cls.kind, got=str(error)) from error
 
 
 def _tokeniser(description: str, max_length: int) -> Tokenizer:
@@ -111,6 +111,9 @@ def _tokeniser(description: str, max_length: int) -> Tokenizer:
         tokeniser.enable_truncation(max_length)
     except Exception as error:  # the library raises nothing more special
         raise DataError("not a tokenizer.json that can be used", got=str(error)) from error
+    marks = tokeniser.num_special_tokens_to_add(False)
+    if marks > max_length:  # it would then cut nothing
+        raise DataError("the tokeniser adds more marks than a text may have tokens", got=marks, allowed=f"{max_length}")
     return tokeniser
 
 
