@@ -60,7 +60,7 @@ def test_a_process_that_ends_without_a_word_is_told_by_its_exit_code() -> None:
 def test_a_candidate_is_given_as_long_as_the_setting_says() -> None:
     settings = Settings(model_folder(), trial_timeout=120.0)
     candidate(settings).close()
-    with pytest.raises(ModelError, match="the model took too long; allowed: 0.01 s"):
+    with pytest.raises(ModelError, match=r"the model took too long; allowed: 0\.01 s"):
         candidate(dataclasses.replace(settings, trial_timeout=0.01))
 
 
