@@ -39,3 +39,9 @@ def test_a_missing_index_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtra, match=r"xclearn\[ann\]"):
         Slice(search="ivf").fit(planted(n_labels=12), device="cpu")
+
+
+def test_settings_written_before_hold_null_for_an_automatic_search():
+    read = config.build(Slice, {"search": None})
+    assert read.search is AUTO
+    assert config.to_plain(read)["search"] is None

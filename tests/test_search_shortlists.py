@@ -6,6 +6,7 @@ import scipy.sparse as sp
 import torch
 from torch.nn import functional as F
 
+from xclearn.config import AUTO
 from xclearn.parts.transfer import TransferBlock
 from xclearn.search.shortlists import Centres, Shortlister, label_centres, merged
 
@@ -108,7 +109,7 @@ def test_a_head_label_of_two_clouds_is_near_to_both_with_centres_of_its_own():
 
 def test_a_label_is_listed_once_though_it_has_several_centres():
     centres = Centres(F.normalize(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), dim=1), torch.tensor([0, 0, 1]))
-    made = Shortlister(source="centroids", size=2, method=None, seed=0, on_fallback=print)
+    made = Shortlister(source="centroids", size=2, method=AUTO, seed=0, on_fallback=print)
     found = made.lists(torch.tensor([[1.0, 0.0]]), sp.csr_matrix(np.ones((1, 2), np.float32)), centres)
     assert found.tolist() == [[0, 1]]
 

@@ -54,7 +54,7 @@ class Slice(Algorithm):
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of the vectors of texts
     shortlist_size: _ShortlistSize = 300  # labels on a document's list, and scored when predicting
-    search: Method | None = None  # exact, or an index of faiss; none: by the number of labels and what is installed
+    search: Auto[Method] = AUTO  # exact, or an index of faiss; auto: by the number of labels and what is installed
     epochs: Count = 20  # passes of the solver over its examples at most
     fusion_weight: FusionWeight = AUTO  # of classifiers beside the similarity to label centres
     stopping: Stopping | None = None  # choose fusion_weight by this metric on held-out documents

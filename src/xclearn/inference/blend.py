@@ -21,6 +21,7 @@ from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, ModelError
 from xclearn.inference.components import component
 from xclearn.inference.declared import Inner, Part, Scope, SizeOf, Tensor, check, check_types, ids, offsets
+from xclearn.inference.one_form import one_form
 from xclearn.inference.operating_points import BANDS, OperatingPoints
 from xclearn.inference.servable import Ensemble, Servable, check_k
 from xclearn.inference.sparse import unit_rows
@@ -215,8 +216,6 @@ class Sources(Part):
     @cached_property
     def answering(self) -> list[Answers]:
         """Each member in the form that answers fastest on a CPU."""
-        from xclearn.inference.runner import one_form  # which knows blends
-
         return [one_form(member) for member in self.members.values()]
 
     @cached_property

@@ -1,7 +1,7 @@
 """The one place that decides what computes a prediction: a GPU, the native core, or NumPy.
 
-The device asked for comes first; on a CPU the native core answers where it knows every part of the model, else NumPy
-does. The members of a blend each get their own form. `runner` keeps what it made for as long as the model lives.
+`one_form.py` says how for one servable; the members of a blend each get their own form. `runner` keeps what it made for
+as long as the model lives.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
-from xclearn.errors import PlanError
 from xclearn.inference.blend import AnyServable, BlendServable, Sources
-from xclearn.inference.native import Native, native_predictor
-from xclearn.inference.placed import DevicePredictor, on_device, part_for_cpu
+from xclearn.inference.one_form import OneForm, one_form
+from xclearn.inference.placed import part_for_cpu
 from xclearn.inference.servable import Ensemble, Servable
 
 if TYPE_CHECKING:
     from xclearn.inference.folder import Model
 
-OneForm: TypeAlias = DevicePredictor | Native | Servable | Ensemble
 Runner: TypeAlias = OneForm | BlendServable
 
 _made: WeakKeyDictionary[Model, dict[tuple[str, int | None], Runner]] = WeakKeyDictionary()
@@ -44,21 +42,6 @@ def form_of(servable: AnyServable, device: str = "cpu", n_threads: int | None = 
 def answered_on(sources: Sources, device: str, n_threads: int | None = None) -> Sources:
     """The sources of a blend with each member in the form that answers on this device."""
     return sources.answered_by([_of_member(member, device, n_threads) for member in sources.members.values()])
-
-
-def one_form(servable: Servable | Ensemble, device: str = "cpu", n_threads: int | None = None) -> OneForm:
-    """As `form_of` for anything but a blend."""
-    return _on_device(servable, device) or native_predictor(servable, n_threads) or servable
-
-
-def _on_device(servable: Servable | Ensemble, device: str) -> DevicePredictor | None:
-    """None on a CPU. With `auto` also where the GPU has no room left for the model."""
-    try:
-        return on_device(servable, device)
-    except PlanError:
-        if device != "auto":
-            raise
-        return None
 
 
 def _of_member(member: Servable | Ensemble, device: str, n_threads: int | None) -> OneForm:

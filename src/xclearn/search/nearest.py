@@ -14,6 +14,7 @@ from typing import Any, Literal, final
 import numpy as np
 import torch
 
+from xclearn.config import AUTO, Auto
 from xclearn.extras import is_installed, missing
 
 Method = Literal["exact", "hnsw", "ivf"]
@@ -82,18 +83,18 @@ class FaissSearch(Search):
 
 
 def build_search(
-    vectors: torch.Tensor, method: Method | None = None, on_fallback: Callable[..., None] = lambda **_: None
+    vectors: torch.Tensor, method: Auto[Method] = AUTO, on_fallback: Callable[..., None] = lambda **_: None
 ) -> Search:
-    """A search among `vectors` (m, D). Without a method: IVF for many vectors on a CPU, exact search otherwise.
+    """A search among `vectors` (m, D). AUTO is IVF for many vectors on a CPU, exact search otherwise.
 
     `on_fallback` is called when exact search replaces faiss.
     """
     there = is_installed("faiss")
-    if method is None and vectors.device.type == "cpu" and len(vectors) > _EXACT_CPU:
+    if method is AUTO and vectors.device.type == "cpu" and len(vectors) > _EXACT_CPU:
         method = "ivf" if there else "exact"
         if not there:
             on_fallback(method="exact", reason="faiss is not installed; pip install 'xclearn[ann]' makes it faster")
-    if method is None or method == "exact":
+    if method is AUTO or method == "exact":
         return ExactSearch(vectors)
     if not there:
         raise missing("faiss", "approximate search", otherwise='set search = "exact"')

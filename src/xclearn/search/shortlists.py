@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import torch
 from torch.nn import functional as F
 
+from xclearn.config import Auto
 from xclearn.inference.shortlists import CentroidSearch, best_paths
 from xclearn.kernels import topk_csr
 from xclearn.labels.lists import padded_matrix, padded_rows
@@ -54,7 +55,7 @@ class Shortlister:
 
     source: ListSource
     size: int  # labels of a list
-    method: Method | None  # of search
+    method: Auto[Method]  # of search
     seed: int
     on_fallback: Callable[..., None]  # called when exact search replaces faiss
 
@@ -114,7 +115,7 @@ def merged(parts: list[tuple[np.ndarray, np.ndarray, float]], n_labels: int, k: 
 
 
 def _by_centres(
-    centres: Centres, k: int, method: Method | None, on_fallback: Callable[..., None]
+    centres: Centres, k: int, method: Auto[Method], on_fallback: Callable[..., None]
 ) -> Callable[[torch.Tensor], Listed]:
     search = build_search(centres.vectors, method, on_fallback)
     several = len(centres.labels) > len(centres.labels.unique())
@@ -131,7 +132,7 @@ def _by_centres(
 
 
 def _by_documents(
-    vectors: torch.Tensor, relevance: sp.csr_matrix, k: int, method: Method | None, on_fallback: Callable[..., None]
+    vectors: torch.Tensor, relevance: sp.csr_matrix, k: int, method: Auto[Method], on_fallback: Callable[..., None]
 ) -> Callable[[torch.Tensor], Listed]:
     """A label's score is the summed similarity of the near documents that have it, over the largest of the row."""
     search = build_search(vectors, method, on_fallback)

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from xclearn.config import Auto
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import Centres, ListSource, Shortlister, label_centres
 from xclearn.training.run import Run
@@ -26,7 +27,7 @@ class LabelSearch:
     relevance: sp.csr_matrix  # (N, L)
     run: Run
     size: int  # labels of a list
-    method: Method | None  # exact, or an index of faiss
+    method: Auto[Method]  # exact, or an index of faiss
     head_centres: int = 0  # centres beside the mean of labels with many documents
     head_documents: int = 1  # documents from which on a label has them
 

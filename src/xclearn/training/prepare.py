@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -64,6 +64,15 @@ class Size:
     def data_bytes(self) -> int:
         """What features and relevance take on a device."""
         return (4 if self.dense else 8) * self.n_feature_entries + 8 * self.n_relevant + 16 * self.n_documents
+
+
+T = TypeVar("T")
+
+
+def required(value: T | None) -> T:
+    """Part of a hold-out, or the setting that makes one, in a stage that only runs where there is one."""
+    assert value is not None, "this stage needs a hold-out"
+    return value
 
 
 @final

@@ -17,8 +17,8 @@ from xclearn.data.dataset import NO_PAIRS
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError
 from xclearn.inference.components import Encoder
+from xclearn.inference.one_form import one_form
 from xclearn.inference.re_ranking import CalibrationTree, ReRanking, SparseRanker, ranker_features
-from xclearn.inference.runner import one_form
 from xclearn.inference.servable import Ensemble, Servable
 from xclearn.inference.sparse import SparseFeatures
 from xclearn.inference.token_bag import bag_encoder
@@ -26,7 +26,7 @@ from xclearn.metrics.ranking import hits
 from xclearn.parts.calibration import Calibration, calibration_tree
 from xclearn.parts.linear import Solver, matrix_of
 from xclearn.parts.sparse_ranking import SparseRanking, ranking_problems
-from xclearn.training.prepare import Features, Prepared
+from xclearn.training.prepare import Features, Prepared, required
 from xclearn.training.run import Run
 from xclearn.training.stage import Stopping
 
@@ -110,11 +110,10 @@ class _After:
         """Learnt on the held-out documents and the labels ranked first for them before the step."""
         held_out = self.data.held_out
         features = self.data.held_out_features
-        assert held_out is not None
-        before = _best(servable, features, step.depth, self.run, held_out.filter_pairs)
+        before = _best(servable, features, step.depth, self.run, required(held_out).filter_pairs)
         encoders = {**servable.encoders, **self.encoders}
         _, now = step({name: encoders[name].encode(features) for name in step.reads}, *before)
-        relevant = hits(before.ids, held_out.relevance)
+        relevant = hits(before.ids, required(held_out).relevance)
         # without the hold-out: a label that is found there and has one document in all would never be right
         counts = np.asarray(self.data.relevance.sum(axis=0)).ravel()
         return calibration_tree(settings, before.ids, now, before.scores, relevant, counts)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from xclearn.data.topk import TopK
+from xclearn.inference.one_form import one_form
 from xclearn.inference.servable import Servable
 from xclearn.inference.shortlists import Mix
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import evaluate_predictions, extra_for_filter
 from xclearn.metrics.report import Report
-from xclearn.training.prepare import Prepared
+from xclearn.training.prepare import Prepared, required
 from xclearn.training.stage import Stopping
 
 if TYPE_CHECKING:
@@ -50,9 +51,8 @@ def task_score(task: Ranking, data: Prepared, stopping: Stopping | None) -> Call
         return None
     from xclearn.parts.rows import feature_rows
 
-    assert data.held_out_features is not None
     device = task.positives.indptr.device
-    held_out = feature_rows(data.held_out_features, device)
+    held_out = feature_rows(required(data.held_out_features), device)
     return held_out_score(data, stopping.metric, lambda rows, k: task.best(held_out, rows.to(device), k))
 
 
@@ -67,8 +67,7 @@ def held_out_report(data: Prepared, best: Callable[[torch.Tensor, int], tuple[to
     """The metrics on the held-out documents; `best(rows, k)` ranks the labels of some of them."""
     import torch
 
-    assert data.held_out is not None
-    n, k = len(data.held_out), _depth(data)
+    n, k = len(required(data.held_out)), _depth(data)
     found = [best(rows, k) for rows in torch.arange(n).split(_AT_ONCE)]
     ids, scores = (np.concatenate([part[i].cpu().numpy() for part in found]) for i in (0, 1))
     return _report(data, TopK(ids, scores))
@@ -76,22 +75,20 @@ def held_out_report(data: Prepared, best: Callable[[torch.Tensor, int], tuple[to
 
 def _depth(data: Prepared) -> int:
     """Labels of each held-out document that the metric needs."""
-    assert data.held_out is not None
-    return min(10 + min(extra_for_filter(data.held_out.filter_pairs), _MOST_FILTERED), data.relevance.shape[1])
+    filtered = extra_for_filter(required(data.held_out).filter_pairs)
+    return min(10 + min(filtered, _MOST_FILTERED), data.relevance.shape[1])
 
 
 def _report(data: Prepared, found: TopK) -> Report:
     """The metrics of what was found for the held-out documents."""
-    assert data.held_out is not None
-    split = data.held_out
+    split = required(data.held_out)
     weights = inverse_propensity(data.label_counts, data.n_train, *data.propensity)
     return evaluate_predictions(found, split.relevance, weights, filter_pairs=split.filter_pairs, recall_ks=(10,))
 
 
 def best_text_weight(data: Prepared, stopping: Stopping | None, served: Callable[[float], Servable]) -> float:
     """The first of `TEXT_WEIGHTS` with which what is served does best on the held-out documents."""
-    assert stopping is not None
-    metric = stopping.metric
+    metric = required(stopping).metric
     return max(TEXT_WEIGHTS, key=lambda weight: served_score(data, metric, served(weight)))
 
 
@@ -108,10 +105,8 @@ def best_fusion_weight(
     import torch
     from torch.nn.functional import pad
 
-    assert stopping is not None
-    assert data.held_out is not None
-    metric = stopping.metric
-    starts = range(0, len(data.held_out), _AT_ONCE)
+    metric = required(stopping).metric
+    starts = range(0, len(required(data.held_out)), _AT_ONCE)
     found = {start: _candidates(data, servable, slice(start, start + _AT_ONCE)) for start in starts}
 
     def score(weight: float) -> float:
@@ -132,8 +127,8 @@ def best_fusion_weight(
 
 def _candidates(data: Prepared, servable: Servable, rows: slice) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
     """Ids, similarities and the logits of each scorer (n, m) of some held-out documents."""
-    assert data.held_out_features is not None
-    vectors = {name: encoder.encode(data.held_out_features[rows]) for name, encoder in servable.encoders.items()}
+    features = required(data.held_out_features)[rows]
+    vectors = {name: encoder.encode(features) for name, encoder in servable.encoders.items()}
     found = servable.candidates.find(vectors)
     assert found is not None
     ids, similarity = found
@@ -142,5 +137,4 @@ def _candidates(data: Prepared, servable: Servable, rows: slice) -> tuple[np.nda
 
 def served_score(data: Prepared, metric: str, servable: Servable) -> float:
     """The metric of what is served on the held-out documents, in percent."""
-    assert data.held_out_features is not None
-    return _report(data, servable.rank(data.held_out_features, _depth(data))).values[metric]
+    return _report(data, one_form(servable).rank(required(data.held_out_features), _depth(data))).values[metric]

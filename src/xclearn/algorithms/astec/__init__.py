@@ -100,7 +100,7 @@ class Astec(Algorithm):
     unigram_power: Share = 0.75  # of label counts when drawing by unigram
     head_centres: Number = 0  # centres beside the mean of labels with many documents
     head_documents: Count = 7500  # documents from which on a label has them
-    search: Method | None = None  # exact, or an index of faiss; none: by the number of labels and what is installed
+    search: Auto[Method] = AUTO  # exact, or an index of faiss; auto: by the number of labels and what is installed
     rebuild_every: Count = 5  # epochs after which lists are rebuilt while the encoder is trained
     transfer: Transfer = "spectral"  # Module III: how features may move
     transfer_limit: Annotated[float, Range(0, 1, open_low=True)] = 1.0  # spectral norm of the residual block

@@ -59,7 +59,7 @@ class Decaf(TextAlgorithm):
     surrogate_dropout: Auto[Share] = AUTO  # after each ReLU in Module I; auto: as `dropout`
     shortlist: Literal["clusters", "nearest", "tree"] = "clusters"  # Module II, or labels found by search instead
     list_size: Count = 500  # labels of a document that search finds
-    search: Method | None = None  # exact, or an index of faiss; none: by the number of labels and what is installed
+    search: Auto[Method] = AUTO  # exact, or an index of faiss; auto: by the number of labels and what is installed
     refinement: Auto[Literal["text", "random", "none"]] = AUTO  # where refinements start; none is DECAF-ẑ¹
     word_vectors: str | None = None  # tokens start from a file, a transformer's folder or minilm; none: randomly
     freeze_tokens: bool = False  # token table fixed after Module I (DECAF-lite), or throughout if from a file (-FFT)

@@ -7,6 +7,7 @@ from typing import final
 
 import torch
 
+from xclearn.config import Auto
 from xclearn.inference.components import Bag
 from xclearn.labels.lists import padded_matrix
 from xclearn.parts.text_training import ListedLabels, TextTask
@@ -34,7 +35,7 @@ class LabelLists(ListedLabels):
 
 
 def label_lists(
-    task: TextTask, data: Prepared, run: Run, *, source: ListSource, size: int, method: Method | None
+    task: TextTask, data: Prepared, run: Run, *, source: ListSource, size: int, method: Auto[Method]
 ) -> LabelLists:
     """The labels whose documents are nearest under the network of a task."""
     task.network.eval()  # it may not have been trained at all

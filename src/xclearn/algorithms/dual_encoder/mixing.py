@@ -10,7 +10,7 @@ import torch
 
 from xclearn.algorithms.dual_encoder.frequency_mix import FrequencyMix, MixKind, Pairs, Rows, candidate_pairs, learn_mix
 from xclearn.inference.components import Encoder
-from xclearn.training.prepare import Prepared
+from xclearn.training.prepare import Prepared, required
 from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Stopping
 
@@ -33,11 +33,10 @@ def frequency_mix(
         vectors = encoder.encode(data.features[some])
         void = np.empty((0, 2), dtype=np.int64)
         return learn_mix(candidate_pairs(vectors, rows, first, relevant, void, device), first, "plain")
-    assert data.held_out is not None
-    assert data.held_out_features is not None
-    vectors = encoder.encode(data.held_out_features)
-    relevant = np.column_stack(data.held_out.relevance.nonzero())
-    pairs = candidate_pairs(vectors, rows, first, relevant, data.held_out.filter_pairs, device)
+    vectors = encoder.encode(required(data.held_out_features))
+    held_out = required(data.held_out)
+    relevant = np.column_stack(held_out.relevance.nonzero())
+    pairs = candidate_pairs(vectors, rows, first, relevant, held_out.filter_pairs, device)
     scored = torch.from_numpy(vectors).to(device)
     score = {kind: _cross_fitted(kind, first, pairs, rows, scored, data, stopping.metric) for kind in _KINDS}
     return learn_mix(pairs, first, max(_KINDS, key=lambda kind: score[kind]))

@@ -24,7 +24,7 @@ from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.rows import DenseRows, FeatureRows, SparseRows, feature_rows
 from xclearn.search.nearest import ExactSearch
 from xclearn.training.plan import StageCost
-from xclearn.training.prepare import Prepared, Size
+from xclearn.training.prepare import Prepared, Size, required
 from xclearn.training.run import Run
 from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Batch, Stage, Stopping, cosine_cycle
@@ -224,17 +224,15 @@ def _row_bytes(rows: FeatureRows) -> Iterator[bytes]:
 
 def task_score(task: DualTask, data: Prepared, stopping: Stopping | None) -> float:
     """The held-out metric of the encoder alone, in percent."""
-    assert stopping is not None
-    assert data.held_out_features is not None
     device = task.drawing.positives.indptr.device
     texts = task.network.all_labels(task.labels, device)
-    vectors = task.network.all_documents(feature_rows(data.held_out_features, device), device)
+    vectors = task.network.all_documents(feature_rows(required(data.held_out_features), device), device)
 
     def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         found = (vectors[rows.to(device)] @ texts.T).topk(min(k, len(texts)), dim=1)
         return found.indices, found.values
 
-    return held_out_score(data, stopping.metric, best)()
+    return held_out_score(data, required(stopping).metric, best)()
 
 
 def _optimisers(network: DualNetwork, lr: float) -> list[torch.optim.Optimizer]:

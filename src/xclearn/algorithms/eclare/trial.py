@@ -22,7 +22,7 @@ from xclearn.metrics.report import Report, Terms
 from xclearn.parts.game import DEPTH
 from xclearn.parts.rows import feature_rows
 from xclearn.parts.text_training import TextTask
-from xclearn.training.prepare import Prepared
+from xclearn.training.prepare import Prepared, required
 from xclearn.training.run import Run
 from xclearn.training.scoring import held_out_report
 
@@ -53,8 +53,7 @@ def parted(data: Prepared, run: Run) -> Prepared:
 
 def report_with_game(task: TextTask, data: Prepared, graph: Graph, share: float, run: Run) -> Report:
     """The metrics on the hold-out when this share of the scores of the best labels is passed on over the graph."""
-    assert data.held_out_features is not None
-    documents = feature_rows(data.held_out_features, run.device)
+    documents = feature_rows(required(data.held_out_features), run.device)
 
     def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         ids, logits = task.best(documents, rows.to(run.device), max(k, DEPTH))

@@ -28,7 +28,7 @@ from xclearn.parts.label_clusters import label_vectors
 from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.row_training import Negatives
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
-from xclearn.training.prepare import Prepared
+from xclearn.training.prepare import Prepared, required
 from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
 
@@ -169,9 +169,8 @@ class IndexedStages:
         self, network: IndexedNetwork, average: WeightAverage, data: Prepared, stopping: Stopping
     ) -> Callable[[], float]:
         """The held-out metric with the averaged weights."""
-        assert data.held_out_features is not None
         device = self.relevance.indptr.device
-        held_out = feature_rows(data.held_out_features, device)
+        held_out = feature_rows(required(data.held_out_features), device)
 
         def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
             return network.best(held_out.take(rows.to(device)), len(rows), k, self.beam, self.size)

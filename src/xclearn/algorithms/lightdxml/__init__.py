@@ -79,7 +79,7 @@ class Lightdxml(Algorithm):
     negatives: Auto[Literal["nearest", "all"]] = AUTO  # labels trained against: nearest by embedding, or every other
     shortlist_size: Count = 500  # nearest labels a document is trained against, and scored when predicting
     n_random: Number = 0  # random labels beside the nearest, drawn in every step
-    search: Method | None = None  # exact, or an index of faiss; none: by the number of labels and what is installed
+    search: Auto[Method] = AUTO  # exact, or an index of faiss; auto: by the number of labels and what is installed
     refresh_every: Auto[Count] = AUTO  # epochs after which labels are embedded again
     final_refresh: bool = True  # whether they are after the last epoch too; the authors' code does not
     label_epochs: Auto[Count] = AUTO  # passes over pairs of documents and labels whenever labels are placed
