@@ -1,13 +1,15 @@
 """What a blend learns: on planted evidence, whose right answer is known, and on sets where members differ."""
 
 import dataclasses
+import shlex
 
 import numpy as np
 import pytest
 from handmade import expect_fits
 from planted import planted, relevant_first
+from tiny_transformer import write_transformer
 
-from xclearn import algorithms
+from xclearn import algorithms, load
 from xclearn.algorithms.blend import Blend
 from xclearn.algorithms.blend.choice import usual_cut, usual_members
 from xclearn.algorithms.blend.sources import heavy_rows
@@ -254,6 +256,38 @@ def test_without_memory_the_model_carries_no_words_of_train():
 def test_members_that_cannot_be(members, said):
     with pytest.raises(ConfigError, match=said):
         Blend(members=members, folds=2).fit(planted(train=3), device="cpu")
+
+
+def test_label_texts_alone_are_a_list_beside_the_rows_of_the_same_training(tmp_path):
+    data = planted(n_labels=24, train=10, test=5)
+    short = "dual_encoder epochs=4 row_epochs=2 batch_size=16 embedding_dim=32 n_negatives=12"
+    blend = Blend(members=("label_tree", short), folds=1, memory=False).fit(data, device="cpu")
+    noted = blend.model.about["training"]
+    assert {"hold-out: dual_encoder alone", "hold-out: dual_encoder: texts alone"} <= set(noted)
+    blend.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    expected = blend.predict(data.test.documents)
+    np.testing.assert_array_equal(loaded.predict(data.test.documents).ids, expected.ids)
+    served = blend.model.servable.sources.members
+    views = {name.split(":")[0] for name in served}
+    assert views <= {"label_tree", "dual_encoder"}
+    more = blend.add_labels([{"label": "new", "text": data.labels.texts[0]}])
+    more.model.servable.check()
+    assert more.model.servable.n_labels == 25
+
+
+def test_a_pretrained_encoder_is_a_member_on_a_gpu_where_its_weights_are(tmp_path):
+    texts = Size(20_000, 5_000, 30_000, 200_000, 60_000, 50_000, of_texts=True)
+    assert not any("pretrained" in member for member in usual_members(texts, "cuda", 10, 2, f"{tmp_path}"))
+    folder = tmp_path / "with a space"
+    write_transformer(folder)
+    members = usual_members(texts, "cuda", 10, 2, f"{folder}")
+    (found,) = (member for member in members if "pretrained" in member)
+    assert shlex.split(found)[2] == f"vectoriser.folder={folder}"
+    assert not any("pretrained" in member for member in usual_members(texts, "cpu", 10, 2, f"{folder}"))
+    assert not any("pretrained" in member for member in usual_members(texts, "cuda", 10, 2, None))
+    numbers = dataclasses.replace(texts, of_texts=False)
+    assert not any("pretrained" in member for member in usual_members(numbers, "cuda", 10, 2, f"{folder}"))
 
 
 def test_few_documents_are_served_by_one_model():

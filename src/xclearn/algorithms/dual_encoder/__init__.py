@@ -69,11 +69,13 @@ from xclearn.training.token_table import start_from
 
 _TOKENS_AT_ONCE = 1 << 18  # whose layers a GPU keeps in a step: about 10 GiB for MiniLM
 _MANY_DRAWN = 1 << 16  # labels of a step
+_AFFORDABLE = 2e10  # multiplications of an epoch up to which a CPU trains rows against all labels: seconds
+_SHORT = 32  # tokens of a text
 _EXAMPLES_GAIN = 0.3  # of a new label, beside its text of length one
 
 _Lr = Annotated[Auto[Rate], Span(0.001, 0.03, log=True)]
 _RowLr = Annotated[Auto[Weight], Span(0.003, 0.3, log=True)]
-_Hold = Annotated[Rate, Span(1.0, 30.0, log=True)]
+_Hold = Annotated[Auto[Rate], Span(0.1, 30.0, log=True)]
 
 
 @final
@@ -101,25 +103,29 @@ class DualEncoder(Algorithm):
     label_documents: bool = False  # whether the text of a label is a document of it too
     average: Share = 0.0  # share of training, at its end, over whose steps the encoder's weights are averaged
     warm_up: Share = 0.1  # share of a stage in which learning rates rise
-    row_negatives: Auto[Literal["all", "drawn"]] = AUTO  # labels that rows are trained against; auto: all on a GPU
+    row_negatives: Auto[Literal["all", "drawn"]] = (
+        AUTO  # labels that rows are trained against; auto: all where it is quick
+    )
     row_epochs: Auto[Number] = AUTO  # passes over train of the rows; 0: a label is its text
     row_lr: _RowLr = AUTO  # peak learning rate of rows (SGD, per document); auto: 0.015, against all labels 0.1
-    hold: _Hold = 5.0  # documents with which a row is as much its documents' as its text's
-    row_weight: Weight = 1.0  # of what documents change about a row; with stopping it is learnt on the hold-out
+    hold: _Hold = AUTO  # documents with which a row is as much its documents' as its text's
+    row_weight: Auto[Weight] = AUTO  # of what documents change about a row; with stopping it is learnt on the hold-out
     stopping: Stopping | None = None  # end on a held-out metric, and learn the scores on the hold-out
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
         gpu = device == "cuda"
         transformer = isinstance(self.vectoriser, Pretrained)
-        usual_epochs = 15 if transformer and gpu else 3 if transformer else 10 * scale
+        usual_epochs = _usual_epochs(self.vectoriser, scale, gpu)
         epochs = usual_epochs if self.epochs is AUTO else self.epochs
         usual_batch = min(64 if transformer and not gpu else 1024, max(16, size.n_documents // 50))
         batch = usual_batch if self.batch_size is AUTO else self.batch_size
-        against_all = gpu if self.row_negatives is AUTO else self.row_negatives == "all"
+        dim = min(320 if gpu else 192, max(32, 2 * math.isqrt(size.n_labels)))
+        affordable = gpu or size.n_documents * size.n_labels * dim <= _AFFORDABLE
+        against_all = affordable if self.row_negatives is AUTO else self.row_negatives == "all"
         return {
             "encoder": "transformer" if transformer else "bag",
-            "embedding_dim": min(320 if gpu else 192, max(32, 2 * math.isqrt(size.n_labels))),
+            "embedding_dim": dim,
             "batch_size": usual_batch,
             "epochs": epochs,
             "lr": 2e-4 * math.sqrt(batch / 1024) if transformer else 0.01,  # Adam's steps in small batches are noise
@@ -131,6 +137,8 @@ class DualEncoder(Algorithm):
             "row_negatives": "all" if against_all else "drawn",
             "row_epochs": 12 if against_all else 4,
             "row_lr": 0.1 if against_all else 0.015,
+            "hold": 0.1 if against_all else 5.0,
+            "row_weight": 0.5 if against_all else 1.0,
         }
 
     def _plan(self, size: Size, device: str) -> Plan:
@@ -262,6 +270,15 @@ class DualEncoder(Algorithm):
     def _draws_all(self, size: Size) -> bool:
         """Whether a step of the encoder holds so many labels that float32 products would take most of its time."""
         return self.n_negatives >= _MANY_DRAWN or self.n_negatives >= size.n_labels > _MANY_DRAWN
+
+
+def _usual_epochs(vectoriser: TextSettings, scale: int, gpu: bool) -> int:
+    """Passes over train: `scale` times as many of a bag; a transformer starts from what it knows."""
+    if not isinstance(vectoriser, Pretrained):
+        return 10 * scale
+    if not gpu:
+        return 3
+    return 15 if vectoriser.max_length <= _SHORT else 8
 
 
 def _texts_at_once(vectoriser: TextSettings) -> int:
