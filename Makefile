@@ -6,7 +6,7 @@ NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
 BASE ?= main
 
 .PHONY: setup pins demo test fuzz fuzz-readers smoke-offline lint test-slow golden count chaos determinism \
-	races bench bench-serve soak docs test-distributed
+	races bench bench-serve soak docs test-distributed test-annif
 
 setup: .venv/setup.stamp
 
@@ -80,6 +80,19 @@ lint: setup
 test-distributed: setup
 	test -d .bench/ray || $(BIN)/python -m pip install -q --target .bench/ray 'ray>=2.40'
 	PYTHONPATH=.bench/ray $(BIN)/python -m pytest tests/test_integrations_ray.py
+
+# The backend for Annif inside a real Annif, which pins other versions of NumPy and SciPy: beside the environment.
+ANNIF := .bench/annif
+test-annif: $(ANNIF)/setup.stamp
+	OMP_NUM_THREADS=1 $(ANNIF)/bin/python -m pytest -q annif-backend/tests --rootdir annif-backend
+
+$(ANNIF)/setup.stamp: setup $(wildcard annif-backend/pyproject.toml) $(shell find src -name '*.py')
+	test -x $(ANNIF)/bin/python || $(PYTHON) -m venv $(ANNIF)
+	$(ANNIF)/bin/python -m pip install -q 'annif[omikuji]==1.4.3' pytest
+	$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w $(ANNIF)/wheels .
+	$(ANNIF)/bin/python -m pip install -q --force-reinstall --no-deps $(ANNIF)/wheels/xclearn-*.whl
+	$(ANNIF)/bin/python -m pip install -q 'xclearn[languages]' -e annif-backend
+	touch $@
 
 test-slow: setup  # what takes minutes: the whole demo
 	$(BIN)/python -m pytest -m slow
