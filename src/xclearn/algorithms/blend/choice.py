@@ -34,8 +34,8 @@ _WITH_TEXT = {
     "cuda": ("label_tree", _PRETRAINED, "dual_encoder", "decaf", "elias", "lightdxml", "sparse_one_vs_all"),
 }
 _WITHOUT_TEXT = {
-    "cpu": ("label_tree", "sparse_one_vs_all", "lightdxml"),
-    "cuda": ("label_tree", "sparse_one_vs_all", "lightdxml", "elias"),
+    "cpu": ("label_tree", "sparse_one_vs_all", "lightdxml", "one_vs_all"),
+    "cuda": ("label_tree", "sparse_one_vs_all", "lightdxml", "elias", "one_vs_all"),
 }
 _WORDS_TO_TOKENS = 1.6  # of a transformer, for each word that is counted once in a text
 _SHORTEST, _LONGEST = 32, 256  # tokens that a transformer reads of a text

@@ -70,7 +70,7 @@ from xclearn.training.token_table import start_from
 _TOKENS_AT_ONCE = 1 << 18  # whose layers a GPU keeps in a step: about 10 GiB for MiniLM
 _MANY_DRAWN = 1 << 16  # labels of a step
 _AFFORDABLE = 2e10  # multiplications of an epoch up to which a CPU trains rows against all labels: seconds
-_SHORT = 32  # tokens of a text
+_ENOUGH_TOKENS = 32_000_000  # that a transformer reads of documents, padding included
 _EXAMPLES_GAIN = 0.3  # of a new label, beside its text of length one
 
 _Lr = Annotated[Auto[Rate], Span(0.001, 0.03, log=True)]
@@ -116,7 +116,7 @@ class DualEncoder(Algorithm):
         scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
         gpu = device == "cuda"
         transformer = isinstance(self.vectoriser, Pretrained)
-        usual_epochs = _usual_epochs(self.vectoriser, scale, gpu)
+        usual_epochs = _usual_epochs(self.vectoriser, size.n_documents, scale, gpu)
         epochs = usual_epochs if self.epochs is AUTO else self.epochs
         usual_batch = min(64 if transformer and not gpu else 1024, max(16, size.n_documents // 50))
         batch = usual_batch if self.batch_size is AUTO else self.batch_size
@@ -272,13 +272,14 @@ class DualEncoder(Algorithm):
         return self.n_negatives >= _MANY_DRAWN or self.n_negatives >= size.n_labels > _MANY_DRAWN
 
 
-def _usual_epochs(vectoriser: TextSettings, scale: int, gpu: bool) -> int:
-    """Passes over train: `scale` times as many of a bag; a transformer starts from what it knows."""
+def _usual_epochs(vectoriser: TextSettings, n_documents: int, scale: int, gpu: bool) -> int:
+    """Passes over train: `scale` times as many of a bag; a transformer, which starts from what it knows, has seen
+    enough after about a million short texts."""
     if not isinstance(vectoriser, Pretrained):
         return 10 * scale
     if not gpu:
         return 3
-    return 15 if vectoriser.max_length <= _SHORT else 8
+    return min(15, max(5, _ENOUGH_TOKENS // (vectoriser.max_length * n_documents)))
 
 
 def _texts_at_once(vectoriser: TextSettings) -> int:
