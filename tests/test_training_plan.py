@@ -20,10 +20,11 @@ from xclearn.errors import PlanError
 from xclearn.parts.cost import Weights
 from xclearn.training.plan import (
     Plan,
+    Speed,
     StageCost,
     available_memory,
     beside,
-    measured_flops,
+    measured_speed,
     of_members,
     require_fit,
     stage_cost,
@@ -149,7 +150,7 @@ def test_a_stage_costs_what_its_weights_declare():
     ]
     own = Weights(values=10, in_module=True)
     assert own.best == 40 + 80
-    settings = {"epochs": 3, "products": 7.0, "path": "exact", "step": 500}
+    settings = {"epochs": 3, "products": 7.0, "path": "exact", "steps": 2, "step": 500}
     plain = stage_cost("train", [adam, sgd], **settings)
     assert (plain.parameters, plain.optimiser, plain.working, plain.flops_per_epoch) == (640, 80, 500, 42)
     assert stage_cost("train", [adam, sgd], best=True, **settings).working == 500 + 440
@@ -158,7 +159,7 @@ def test_a_stage_costs_what_its_weights_declare():
 
 
 def test_facts_are_plain_numbers():
-    facts = Plan(device="cpu", data=10 * MIB, stages=(cost(100, 50, 7),)).facts(flops_per_second=1e9)
+    facts = Plan(device="cpu", data=10 * MIB, stages=(cost(100, 50, 7),)).facts(Speed(1e9, 1e9, 1e-6))
     assert facts == {
         "device": "cpu",
         "data_mib": 10,
@@ -246,4 +247,14 @@ def test_available_memory_is_what_the_system_says():
 
 def test_the_machines_speed_is_measured():
     """One product of 2 · 512 · 8192 · 128 operations takes between a microsecond and ten seconds on anything."""
-    assert 1e8 < measured_flops(torch.device("cpu")) < 1e15
+    speed = measured_speed(torch.device("cpu"))
+    assert 1e8 < speed.operations < 1e15
+    assert 1e7 < speed.bytes < 1e13
+    assert 1e-8 < speed.call < 1e-2
+
+
+def test_seconds_are_of_products_or_memory_and_of_calls():
+    stage = dataclasses.replace(cost(1), bytes_per_epoch=8e9, calls_per_epoch=1e5)  # 3e9 operations, 5 epochs
+    assert stage.seconds_per_epoch(Speed(1e9, 4e9, 1e-5)) == pytest.approx(3 + 1)
+    assert stage.seconds_per_epoch(Speed(1e9, 2e9, 1e-5)) == pytest.approx(4 + 1)
+    assert Plan(device="cpu", data=0, stages=(stage, stage)).seconds(Speed(1e9, 2e9, 1e-5)) == pytest.approx(50)

@@ -36,6 +36,12 @@ class Weights:
         return 4 * (self.values if self.touched is None else self.touched)
 
     @property
+    def moved(self) -> float:
+        """Bytes that a step reads and writes: the gradient, the values, and the optimiser's moments."""
+        passes = {"adam": 8, "sgd": 4, "none": 0}[self.optimiser]
+        return passes * self.gradient
+
+    @property
     def best(self) -> int:
         """Bytes of a copy of the module's state."""
         return 4 * self.values + (self.state if self.in_module else 0)

@@ -124,10 +124,13 @@ def row_classifier(
     return RowClassifier(rows, dim, prior, update, compute, loss)
 
 
-def row_weights(n_outputs: int, dim: int, optimiser: Literal["sgd", "adam"], device: str) -> Weights:
-    """The rows of a classifier, which update themselves."""
-    copies = 1 if device == "cuda" else 0
-    return Weights(values=n_outputs * row_width(dim), optimiser=optimiser, in_module=True, copies=copies)
+def row_weights(
+    n_outputs: int, dim: int, optimiser: Literal["sgd", "adam"], device: str, scored: float | None = None
+) -> Weights:
+    """The rows of a classifier, which update themselves; `scored` are those of a step, where they are not all."""
+    copies, width = 1 if device == "cuda" else 0, row_width(dim)
+    touched = None if scored is None or scored >= n_outputs else scored * width
+    return Weights(values=n_outputs * width, optimiser=optimiser, touched=touched, in_module=True, copies=copies)
 
 
 @final

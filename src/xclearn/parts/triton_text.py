@@ -23,7 +23,7 @@ def weighted_sums(rows: SparseRows, table: torch.Tensor) -> torch.Tensor:
     dim = table.shape[1]
     out = torch.empty(len(rows), dim, dtype=table.dtype, device=table.device)
     parts = (rows.indptr, rows.columns, rows.values, table, out, dim)
-    _sum_rows[(len(rows),)](*parts, block=triton.next_power_of_2(dim), chunk=8, num_warps=4)
+    _sum_rows[(len(rows),)](*parts, block=triton.next_power_of_2(dim), num_warps=1)
     return out
 
 
@@ -40,7 +40,7 @@ def summed_pieces(rows: SparseRows, cut: tuple[torch.Tensor, torch.Tensor], tabl
     dim = table.shape[1]
     out = torch.zeros(len(rows), dim, device=table.device)
     parts = (*cut, rows.indptr, rows.columns, rows.values, table, out, dim)
-    _sum_pieces[(len(cut[0]),)](*parts, piece=_PIECE, block=triton.next_power_of_2(dim), chunk=8, num_warps=4)
+    _sum_pieces[(len(cut[0]),)](*parts, piece=_PIECE, block=triton.next_power_of_2(dim), num_warps=1)
     return out
 
 
@@ -78,25 +78,25 @@ def close(back: Back, inner: torch.Tensor, own: Own, mixture: Mixture, dropout: 
 
 
 @triton.jit
-def _weighted_sum(columns, values, table, begin, end, dim, block: tl.constexpr, chunk: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Σ value · row of the table, of the entries begin … end − 1."""
-    places, across = tl.arange(0, chunk), tl.arange(0, block)
+def _weighted_sum(columns, values, table, begin, end, dim, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Σ value · row of the table, of the entries begin … end − 1; four rows are on their way at a time."""
+    across = tl.arange(0, block)
+    inside = across < dim
     total = tl.zeros([block], dtype=tl.float32)
-    for first in range(begin, end, chunk):
-        here = first + places < end
-        column = tl.load(columns + first + places, mask=here, other=0).to(tl.int64)
-        value = tl.load(values + first + places, mask=here, other=0.0)
-        inside = here[:, None] & (across < dim)[None, :]
-        read = tl.load(table + column[:, None] * dim + across[None, :], mask=inside, other=0.0).to(tl.float32)
-        total += tl.sum(read * value[:, None], axis=0)
+    for first in range(begin, end, 4):
+        for place in tl.static_range(4):
+            here = first + place < end
+            column = tl.load(columns + first + place, mask=here, other=0).to(tl.int64)
+            value = tl.load(values + first + place, mask=here, other=0.0)
+            total += value * tl.load(table + column * dim + across, mask=inside, other=0.0).to(tl.float32)
     return total
 
 
 @triton.jit
-def _sum_rows(starts, columns, values, table, out, dim, block: tl.constexpr, chunk: tl.constexpr):  # type: ignore[no-untyped-def]
+def _sum_rows(starts, columns, values, table, out, dim, block: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     begin, end = tl.load(starts + row), tl.load(starts + row + 1)
-    total = _weighted_sum(columns, values, table, begin, end, dim, block, chunk)
+    total = _weighted_sum(columns, values, table, begin, end, dim, block)
     across = tl.arange(0, block)
     tl.store(out + row * dim + across, total.to(out.dtype.element_ty), mask=across < dim)
 
@@ -104,12 +104,12 @@ def _sum_rows(starts, columns, values, table, out, dim, block: tl.constexpr, chu
 @triton.jit
 def _sum_pieces(  # type: ignore[no-untyped-def]
     row_of, begin_of, starts, columns, values, table, out, dim,
-    piece: tl.constexpr, block: tl.constexpr, chunk: tl.constexpr,
+    piece: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     row = tl.load(row_of + tl.program_id(0))
     begin = tl.load(begin_of + tl.program_id(0))
     first, last = tl.load(starts + row), tl.load(starts + row + 1)
-    total = _weighted_sum(columns, values, table, begin, tl.minimum(begin + piece, last), dim, block, chunk)
+    total = _weighted_sum(columns, values, table, begin, tl.minimum(begin + piece, last), dim, block)
     across = tl.arange(0, block)
     if last - first <= piece:
         tl.store(out + row * dim + across, total, mask=across < dim)

@@ -41,7 +41,7 @@ from xclearn.parts.sparse_ranking import SparseRanking
 from xclearn.text import TextSettings
 from xclearn.training.calibrating import calibrated_alone, cut_for_probabilities
 from xclearn.training.checkpoint import Checkpoint
-from xclearn.training.plan import Plan, available_memory, measured_flops, require_fit
+from xclearn.training.plan import Plan, available_memory, measured_speed, require_fit
 from xclearn.training.prepare import Prepared, Size, prepare
 from xclearn.training.progress import progress_shown
 from xclearn.training.ranker_training import re_ranked, require_hold_out
@@ -275,7 +275,7 @@ class Algorithm(Calibrating, ABC):
         plan = self._plan(size, kind)
         available = available_memory(run.device) // (run.ranks.n_here if kind == "cpu" else 1)
         require_fit(plan, available, lambda: self._alternatives(size, kind))
-        run.log("plan", algorithm=self.name, **plan.facts(measured_flops(run.device)))
+        run.log("plan", algorithm=self.name, **plan.facts(measured_speed(run.device)))
 
     @final
     def _alternatives(self, size: Size, device: str) -> list[tuple[str, Plan]]:

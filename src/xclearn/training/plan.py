@@ -7,6 +7,7 @@ about algorithms beyond the costs they declare.
 from __future__ import annotations
 
 import math
+import operator
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -24,13 +25,29 @@ if TYPE_CHECKING:
     import torch
 
 GIB = 1 << 30
+_PASSES = 3  # over what a step holds at once: written, read, and read again
+CALLS = 250  # of a step: forward, backward and optimisers
 _RUNTIME = {"cpu": 96 << 20, "cuda": 96 << 20}  # code loaded at the first step, thread stacks, workspaces
+
+
+@final
+@dataclass(frozen=True)
+class Speed:
+    """What a machine does, as far as training asks for it."""
+
+    operations: float  # a second, in matrix products of the shape that training repeats
+    bytes: float  # a second, read or written
+    call: float  # seconds of a call of the library, however little it computes
+
+
+# Machines to plan for without measuring: two cores, and one H200 (benchmarks/LOG.md).
+REFERENCE = {"cpu": Speed(45e9, 8e9, 8e-6), "cuda": Speed(350e12, 3e12, 8e-6)}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class StageCost:
-    """Bytes a stage holds on its device, and the operations of one epoch."""
+    """Bytes a stage holds on its device, and what one epoch computes, moves and calls."""
 
     name: str
     parameters: int
@@ -39,6 +56,13 @@ class StageCost:
     flops_per_epoch: float
     epochs: int
     path: str  # how it trains, in words
+    bytes_per_epoch: float = 0  # read and written
+    calls_per_epoch: float = 0  # of the library
+
+    def seconds_per_epoch(self, speed: Speed) -> float:
+        """Products and passes over memory hide one another; calls are hidden by neither where they are many."""
+        moved = max(self.flops_per_epoch / speed.operations, self.bytes_per_epoch / speed.bytes)
+        return moved + self.calls_per_epoch * speed.call
 
 
 @final
@@ -56,7 +80,11 @@ class Plan:
         largest = max(stage.parameters + stage.optimiser + stage.working for stage in self.stages)
         return self.data + largest + _RUNTIME[self.device]
 
-    def facts(self, flops_per_second: float) -> dict[str, Any]:
+    def seconds(self, speed: Speed) -> float:
+        """Of all stages, on a machine like this."""
+        return sum(stage.epochs * stage.seconds_per_epoch(speed) for stage in self.stages)
+
+    def facts(self, speed: Speed) -> dict[str, Any]:
         """The plan as plain values for the log and the screen."""
         stages = [
             {
@@ -66,7 +94,7 @@ class Plan:
                 "optimiser_mib": stage.optimiser >> 20,
                 "working_mib": stage.working >> 20,
                 "epochs": stage.epochs,
-                "seconds_per_epoch": round(stage.flops_per_epoch / flops_per_second, 2),
+                "seconds_per_epoch": round(stage.seconds_per_epoch(speed), 2),
             }
             for stage in self.stages
         ]
@@ -80,11 +108,12 @@ def stage_cost(
     epochs: int,
     products: float,
     path: str,
+    steps: float,
     step: float = 0,
     served: int = 0,
     best: bool = False,
 ) -> StageCost:
-    """Of a stage that trains these weights with `products` multiplications a pass.
+    """Of a stage that trains these weights with `products` multiplications in the `steps` of a pass.
 
     `step` are the bytes of gradients, scores and activations at once, `served` those of the copy that is made when the
     optimisers are gone, and `best` says whether a held-out score keeps the best epoch.
@@ -99,6 +128,8 @@ def stage_cost(
         flops_per_epoch=6.0 * products,
         epochs=epochs,
         path=path,
+        bytes_per_epoch=steps * (_PASSES * step + sum(weights.moved for weights in trained)),
+        calls_per_epoch=steps * CALLS,
     )
 
 
@@ -154,25 +185,34 @@ def _cgroup_available() -> int | None:
         return None
 
 
-_measured: dict[str, float] = {}  # by kind of device: once a process
+_COPIED = 1 << 17  # rows of 128 values: more than caches hold
+_measured: dict[str, Speed] = {}  # by kind of device: once a process
 
 
-def measured_flops(device: torch.device) -> float:
-    """Operations per second of one matrix product of the shape that training repeats."""
+def measured_speed(device: torch.device, repeats: int = 3) -> Speed:
+    """Of a matrix product of the shape that training repeats, a pass over a large array, and calls without work."""
     if device.type not in _measured:
-        _measured[device.type] = _measure(device)
+        _measured[device.type] = _measure(device, repeats)
     return _measured[device.type]
 
 
-def _measure(device: torch.device) -> float:
+def _measure(device: torch.device, repeats: int) -> Speed:
     left, right = (_random_rows(size, device) for size in (512, 8192))
+    large, small = (_random_rows(size, device) for size in (_COPIED, 1))
+    product = _fastest(lambda: left @ right.T, repeats)
+    copied = _fastest(lambda: operator.imul(large, 1), repeats)  # in place: fresh memory would be measured instead
+    called = _fastest(lambda: [small + small for _ in range(CALLS)][-1], repeats) / CALLS
+    return Speed(2 * 512 * 8192 * 128 / product, 2 * 128 * large.itemsize * _COPIED / copied, called)
+
+
+def _fastest(compute: Callable[[], Any], repeats: int) -> float:
+    """Seconds of the fastest call."""
     best = float("inf")
-    for _ in range(3):
+    for _ in range(repeats):
         started = time.perf_counter()
-        product = left @ right.T
-        float(product[0, 0])  # waits for the device
+        float(compute()[0, 0])  # waits for the device
         best = min(best, time.perf_counter() - started)
-    return 2 * 512 * 8192 * 128 / best
+    return best
 
 
 def _random_rows(n: int, device: torch.device) -> Any:

@@ -81,9 +81,10 @@ class RowAlgorithm(Algorithm):
         products = scored * row_width(dim) + encoder_products(self.encoder, self.vectoriser, dim)
         cost = stage_cost(
             "train",
-            [*encoder, row_weights(size.share(size.n_labels), dim, self.label_optimiser, device)],
+            [*encoder, row_weights(size.share(size.n_labels), dim, self.label_optimiser, device, scored)],
             epochs=self.epochs,
             products=size.n_documents * products,
+            steps=size.n_documents / batch,
             path=f"exact: all {size.n_labels:,} labels" if exact else f"sampled: about {scored:,} labels a step",
             step=step.beside(gradient),
             served=0 if device == "cuda" else 4 * size.n_labels * dim,

@@ -5,6 +5,7 @@ Every algorithm with rows uses them. Knows nothing about what the outputs are, n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, final
@@ -112,13 +113,20 @@ class RowStages:
         self, name: str, size: Size, trained: Sequence[Weights], *, epochs: int, outputs: int, scored: int, path: str
     ) -> StageCost:
         """Of a stage that trains an encoder's weights and the rows of outputs, a document against `scored` of them."""
-        rows = row_weights(outputs, self.dim, self.label_optimiser, self.device)
+        distinct = -outputs * math.expm1(-self.batch_size * scored / outputs)  # rows of a batch, if all were as likely
+        rows = row_weights(outputs, self.dim, self.label_optimiser, self.device, min(outputs, distinct))
         gradient = sum(part.gradient for part in trained)
         step = self._step_bytes(outputs, scored, gradient)
         products = size.n_documents * scored * row_width(self.dim)
         # later, a served copy of the rows
         return stage_cost(
-            name, [*trained, rows], epochs=epochs, products=products, path=path, step=max(step, 4 * rows.values)
+            name,
+            [*trained, rows],
+            epochs=epochs,
+            products=products,
+            path=path,
+            steps=size.n_documents / self.batch_size,
+            step=max(step, 4 * rows.values),
         )
 
     def _step_bytes(self, outputs: int, scored: int, gradient: float) -> float:

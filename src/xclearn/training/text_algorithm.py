@@ -258,6 +258,7 @@ class TextAlgorithm(Algorithm):
             [table, rows],
             epochs=epochs,
             products=size.n_documents * scored * dim * (1 + classifier.parts * dim / batch),
+            steps=size.n_documents / batch,
             path=f"{self.ranker}: {'all' if scored == size.n_labels else 'about'} {scored:,} labels",
             step=2 * block + (36 + 48 * (classifier.parts - 2)) * scored * dim + table.gradient,
             served=0 if gpu else 8 * size.n_labels * dim,  # made in parts

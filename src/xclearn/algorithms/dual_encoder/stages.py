@@ -23,7 +23,7 @@ from xclearn.parts.averaging import WeightAverage
 from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.rows import DenseRows, FeatureRows, SparseRows, feature_rows
 from xclearn.search.nearest import ExactSearch
-from xclearn.training.plan import StageCost
+from xclearn.training.plan import CALLS, StageCost
 from xclearn.training.prepare import Prepared, Size, required
 from xclearn.training.run import Run
 from xclearn.training.scoring import held_out_score
@@ -139,6 +139,8 @@ class DualStages:
             working=working,
             flops_per_epoch=6.0 * size.n_documents * scored * dim + encoding,
             epochs=epochs,
+            bytes_per_epoch=steps * (3 * working + 8 * encoder.working),
+            calls_per_epoch=steps * CALLS,
             path=f"{encoder.kind}: about {scored:,} of {size.n_labels:,} labels a step",
         )
 

@@ -94,6 +94,7 @@ class IndexCost:
             epochs=epochs,
             products=self.size.n_documents * (self.encoder_products + self.dim * (self.n_clusters + scored)),
             path=path,
+            steps=self.size.n_documents / phase.batch_size,
             step=step + phase.batch_size * self.encoder_working + average * (2 if self.stopping else 1),
             served=self._made(before) - learnt,
             best=self.stopping,

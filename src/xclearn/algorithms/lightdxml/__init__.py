@@ -144,6 +144,7 @@ class Lightdxml(Algorithm):
             epochs=self.label_epochs * placing,
             products=size.n_relevant * pairs.values,
             path=f"{size.n_relevant:,} pairs of a document and its label",
+            steps=size.n_relevant / batch,
             step=pairs.gradient + 16 * batch * dim + 4 * n_labels * dim,
         )
         # encoder and rows; with stopping there are the best epoch and the best cycle
