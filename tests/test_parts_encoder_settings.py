@@ -18,7 +18,6 @@ from xclearn.parts.encoder_settings import (
     TransformerSettings,
     encoder_dim,
     encoder_for,
-    encoder_products,
     encoder_weights,
     make_encoder,
 )
@@ -103,16 +102,16 @@ def test_a_folder_of_half_precision_is_sized_and_trains_in_float32(pretrained, d
 def test_each_weight_of_a_transformers_layers_is_multiplied_once_a_token(pretrained):
     layers = made(TransformerSettings(), pretrained).model.encoder.modules()
     weights = sum(each.weight.numel() for each in layers if isinstance(each, torch.nn.Linear))
-    assert encoder_products(TransformerSettings(), pretrained, OUT) == weights * pretrained.max_length > 0
-    assert encoder_products(BagSettings(), Words(), OUT) == 0
-    assert encoder_products(MultilayerSettings(n_layers=2), Words(), OUT) == 2 * (OUT * OUT + OUT)
+    assert TransformerSettings().products(pretrained, OUT) == weights * pretrained.max_length > 0
+    assert BagSettings().products(Words(), OUT) == 0
+    assert MultilayerSettings(n_layers=2).products(Words(), OUT) == 2 * (OUT * OUT + OUT)
 
 
 def test_distilbert_has_other_words_for_its_size(tmp_path):
     (tmp_path / "config.json").write_text('{"dim": 8, "n_layers": 3, "hidden_dim": 20}')
     text = Pretrained(folder=str(tmp_path), max_length=10)
     assert encoder_dim(text, OUT) == 8
-    assert encoder_products(TransformerSettings(), text, OUT) == 3 * 10 * (4 * 8 * 8 + 2 * 8 * 20)
+    assert TransformerSettings().products(text, OUT) == 3 * 10 * (4 * 8 * 8 + 2 * 8 * 20)
 
 
 def test_texts_longer_than_the_transformer_reads_are_refused(pretrained):

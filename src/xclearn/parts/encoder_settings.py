@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, final
 
 import torch
 
@@ -38,27 +39,83 @@ _MANY_LABELS = 200_000
 _VALUES_PER_LAYER = 17  # of a transformer that a step holds for each token and dimension
 
 
+class NewEncoder(NamedTuple):
+    """What an encoder is made for."""
+
+    text: TextSettings
+    n_features: int
+    dim: int
+    generator: torch.Generator
+    sparse: bool  # the gradient of a token table holds only the tokens of the batch
+
+
+class EncoderChoice(ABC):
+    """The settings of one kind of encoder: what it costs, and how it is made."""
+
+    ordered: ClassVar[bool] = False  # reads the tokens of texts in their order
+
+    @abstractmethod
+    def fits(self, vectoriser: Vectoriser) -> bool:
+        """Whether it reads what this vectoriser makes."""
+
+    @abstractmethod
+    def make(self, new: NewEncoder) -> DocumentEncoder:
+        """A new encoder; vectors of a transformer have a length of their own."""
+
+    @abstractmethod
+    def values(self, text: TextSettings, n_features: int, dim: int) -> tuple[int, int]:
+        """How many values the token table has, and how many the rest."""
+
+    def working(self, text: TextSettings) -> int:  # noqa: ARG002
+        """Bytes that a step holds for each document of a sequence, for the gradient; of a bag it is a vector or two."""
+        return 0
+
+    def products(self, text: TextSettings, dim: int) -> int:
+        """Multiplications for a document in the encoder's layers."""
+        return self.values(text, 0, dim)[1]
+
+
+class _OfBags(EncoderChoice):
+    def fits(self, vectoriser: Vectoriser) -> bool:
+        return not isinstance(vectoriser, SequenceVectoriser | PretrainedVectoriser)
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
-class BagSettings:
+class BagSettings(_OfBags):
     """Sum of token embeddings."""
 
     residual: bool = False  # a block v + ReLU(R v + c) after it, as in DeepXML-OVA; worse on a hold-out
     dropout: Share = 0.3  # after each ReLU
 
+    def make(self, new: NewEncoder) -> DocumentEncoder:
+        bag = BagEncoder(new.n_features, new.dim, self.dropout, new.generator, sparse=new.sparse, n_layers=0)
+        return TransferEncoder(bag, TransferBlock(new.dim, self.dropout, "free", 1.0)) if self.residual else bag
+
+    def values(self, text: TextSettings, n_features: int, dim: int) -> tuple[int, int]:  # noqa: ARG002
+        return n_features * dim, (dim * dim + dim) * self.residual
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class MultilayerSettings:
+class MultilayerSettings(_OfBags):
     """Sum of token embeddings and plain layers (MACH)."""
 
     n_layers: Number = 1  # after the sum
     dropout: Share = 0.3  # after each ReLU
 
+    def make(self, new: NewEncoder) -> DocumentEncoder:
+        return BagEncoder(
+            new.n_features, new.dim, self.dropout, new.generator, sparse=new.sparse, n_layers=self.n_layers
+        )
+
+    def values(self, text: TextSettings, n_features: int, dim: int) -> tuple[int, int]:  # noqa: ARG002
+        return n_features * dim, self.n_layers * (dim * dim + dim)
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ConvolutionSettings:
+class ConvolutionSettings(EncoderChoice):
     """Filters over token sequences (XML-CNN)."""
 
     token_dim: Count = 64  # length of token vectors
@@ -67,14 +124,70 @@ class ConvolutionSettings:
     n_pools: Count = 2  # parts of the text in which each filter's largest value is kept
     dropout: Share = 0.3  # before and after the bottleneck
 
+    ordered = True
+
+    def fits(self, vectoriser: Vectoriser) -> bool:
+        return isinstance(vectoriser, SequenceVectoriser)
+
+    def make(self, new: NewEncoder) -> DocumentEncoder:
+        if not self.widths:
+            raise ConfigError("a convolution needs filters", where="encoder.widths", got=[], todo="Give a width.")
+        sizes = FilterSizes(self.token_dim, self.widths, self.n_filters, self.n_pools)
+        return ConvolutionEncoder(new.n_features, new.dim, sizes, self.dropout, new.generator, sparse=new.sparse)
+
+    def values(self, text: TextSettings, n_features: int, dim: int) -> tuple[int, int]:  # noqa: ARG002
+        filters = self.n_filters * (self.token_dim * sum(self.widths) + len(self.widths))
+        pooled = self.n_filters * len(self.widths) * self.n_pools
+        return n_features * self.token_dim, filters + (pooled + 1) * dim
+
+    def working(self, text: TextSettings) -> int:
+        if not isinstance(text, Sequences):
+            return 0
+        return 8 * text.max_length * (self.token_dim + 2 * len(self.widths) * self.n_filters)
+
+    def products(self, text: TextSettings, dim: int) -> int:
+        length = text.max_length if isinstance(text, Sequences) else 1
+        return length * self.values(text, 0, dim)[1]
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TransformerSettings:
+class TransformerSettings(EncoderChoice):
     """The pretrained transformer in the folder of the vectoriser `pretrained`."""
 
     pooling: Literal["first", "mean"] = "first"  # the first token's vector, or the mean of all
     dropout: Share = 0.3  # on the vector
+
+    ordered = True
+
+    def fits(self, vectoriser: Vectoriser) -> bool:
+        return isinstance(vectoriser, PretrainedVectoriser)
+
+    def make(self, new: NewEncoder) -> DocumentEncoder:
+        text = self._pretrained(new.text)
+        model = load_transformer(text)
+        _require_room(model, text, new.n_features)
+        return TransformerEncoder(model, new.n_features, self.pooling, self.dropout)
+
+    def values(self, text: TextSettings, n_features: int, dim: int) -> tuple[int, int]:  # noqa: ARG002
+        shapes = tensor_shapes(self._pretrained(text).file("model.safetensors"))
+        return 0, sum(math.prod(shape) for shape in shapes.values())
+
+    def working(self, text: TextSettings) -> int:
+        text = self._pretrained(text)
+        return _VALUES_PER_LAYER * 4 * text.max_length * _n_layers(text) * _hidden_size(text)
+
+    def products(self, text: TextSettings, dim: int) -> int:  # noqa: ARG002
+        text = self._pretrained(text)
+        config = _transformer_config(text)
+        own = _hidden_size(text)
+        inner = int(config.get("intermediate_size") or config.get("hidden_dim") or 4 * own)  # hidden_dim: distilbert's
+        return (4 * own * own + 2 * own * inner) * _n_layers(text) * text.max_length
+
+    def _pretrained(self, text: TextSettings) -> Pretrained:
+        if not isinstance(text, Pretrained):
+            raise _mismatch(self)
+        return text
 
 
 AnyText: TypeAlias = Words | WordPiece | Subwords | Sequences | Pretrained  # whose tokens an encoder can read
@@ -109,22 +222,7 @@ def make_encoder(
     `sparse` makes the gradient of a token table hold only the tokens of the batch.
     """
     _require_fit(settings, vectoriser)
-    n_features = vectoriser.n_features
-    if isinstance(settings, BagSettings | MultilayerSettings):
-        n_layers = settings.n_layers if isinstance(settings, MultilayerSettings) else 0
-        bag = BagEncoder(n_features, dim, settings.dropout, generator, sparse=sparse, n_layers=n_layers)
-        if isinstance(settings, BagSettings) and settings.residual:
-            return TransferEncoder(bag, TransferBlock(dim, settings.dropout, "free", 1.0))
-        return bag
-    if isinstance(settings, ConvolutionSettings):
-        if not settings.widths:
-            raise ConfigError("a convolution needs filters", where="encoder.widths", got=[], todo="Give a width.")
-        sizes = FilterSizes(settings.token_dim, settings.widths, settings.n_filters, settings.n_pools)
-        return ConvolutionEncoder(n_features, dim, sizes, settings.dropout, generator, sparse=sparse)
-    assert isinstance(text, Pretrained)
-    model = load_transformer(text)
-    _require_room(model, text, n_features)
-    return TransformerEncoder(model, n_features, settings.pooling, settings.dropout)
+    return settings.make(NewEncoder(text, vectoriser.n_features, dim, generator, sparse))
 
 
 def encoder_dim(text: TextSettings, dim: int) -> int:
@@ -136,55 +234,16 @@ def encoder_weights(
     settings: EncoderSettings, text: TextSettings, n_features: int, dim: int, tokens: float | None = None
 ) -> tuple[Weights, Weights]:
     """The token table and the rest, without making them; `tokens` of a step when the table's gradient is sparse."""
-    table, rest = _values(settings, text, n_features, dim)
+    table, rest = settings.values(text, n_features, dim)
     touched = None if tokens is None else 2 * tokens * (table // max(1, n_features))  # the rows, and their sums
     return Weights(values=table, touched=touched), Weights(values=rest)
 
 
-def _values(settings: EncoderSettings, text: TextSettings, n_features: int, dim: int) -> tuple[int, int]:
-    """How many values the token table has, and how many the rest."""
-    if isinstance(settings, BagSettings):
-        return n_features * dim, (dim * dim + dim) * settings.residual
-    if isinstance(settings, MultilayerSettings):
-        return n_features * dim, settings.n_layers * (dim * dim + dim)
-    if isinstance(settings, ConvolutionSettings):
-        filters = settings.n_filters * (settings.token_dim * sum(settings.widths) + len(settings.widths))
-        pooled = settings.n_filters * len(settings.widths) * settings.n_pools
-        return n_features * settings.token_dim, filters + (pooled + 1) * dim
-    if not isinstance(text, Pretrained):
-        raise _mismatch(settings)
-    shapes = tensor_shapes(text.file("model.safetensors"))
-    return 0, sum(math.prod(shape) for shape in shapes.values())
-
-
-def encoder_working(settings: EncoderSettings, text: TextSettings) -> int:
-    """Bytes that a step holds for each document of a sequence, for the gradient; of a bag it is a vector or two."""
-    if isinstance(settings, ConvolutionSettings) and isinstance(text, Sequences):
-        return 8 * text.max_length * (settings.token_dim + 2 * len(settings.widths) * settings.n_filters)
-    if not isinstance(text, Pretrained):
-        return 0
-    return _VALUES_PER_LAYER * 4 * text.max_length * _n_layers(text) * _hidden_size(text)
-
-
-def encoder_products(settings: EncoderSettings, text: TextSettings, dim: int) -> int:
-    """Multiplications for a document in the encoder's layers."""
-    if isinstance(settings, ConvolutionSettings) and isinstance(text, Sequences):
-        return text.max_length * _values(settings, text, 0, dim)[1]
-    if not isinstance(text, Pretrained):
-        return _values(settings, text, 0, dim)[1]
-    config, dim = _transformer_config(text), _hidden_size(text)
-    inner = int(config.get("intermediate_size") or config.get("hidden_dim") or 4 * dim)  # hidden_dim: distilbert's
-    return (4 * dim * dim + 2 * dim * inner) * _n_layers(text) * text.max_length
-
-
 def _require_fit(settings: EncoderSettings, vectoriser: Vectoriser) -> None:
-    kind = kind_of(type(settings))
-    ordered = isinstance(settings, ConvolutionSettings | TransformerSettings)
-    if ordered and vectoriser.reads != TEXTS:
+    if settings.ordered and vectoriser.reads != TEXTS:
+        kind = kind_of(type(settings))
         raise DataError(f"the encoder {kind} reads texts in their order", got=vectoriser.reads, allowed=TEXTS)
-    reads: dict[type, Any] = {SequenceVectoriser: ConvolutionSettings, PretrainedVectoriser: TransformerSettings}
-    makes = reads.get(type(vectoriser), BagSettings | MultilayerSettings)
-    if not isinstance(settings, makes):
+    if not settings.fits(vectoriser):
         raise _mismatch(settings)
 
 

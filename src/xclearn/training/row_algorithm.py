@@ -20,9 +20,7 @@ from xclearn.parts.encoder_settings import (
     AnyText,
     EncoderSettings,
     encoder_dim,
-    encoder_products,
     encoder_weights,
-    encoder_working,
     make_encoder,
 )
 from xclearn.parts.row_training import Negatives, RowStep, RowTask, row_classifier, row_weights
@@ -77,8 +75,8 @@ class RowAlgorithm(Algorithm):
         step = RowStep(
             optimiser=self.label_optimiser, batch=batch, dim=dim, scored=scored, drawn=not exact, device=device
         )
-        gradient = sum(part.gradient for part in encoder) + batch * encoder_working(self.encoder, self.vectoriser)
-        products = scored * row_width(dim) + encoder_products(self.encoder, self.vectoriser, dim)
+        gradient = sum(part.gradient for part in encoder) + batch * self.encoder.working(self.vectoriser)
+        products = scored * row_width(dim) + self.encoder.products(self.vectoriser, dim)
         cost = stage_cost(
             "train",
             [*encoder, row_weights(size.share(size.n_labels), dim, self.label_optimiser, device, scored)],

@@ -52,9 +52,7 @@ from xclearn.inference.text_rows import TextRows
 from xclearn.parts.encoder_settings import (
     TransformerSettings,
     encoder_dim,
-    encoder_products,
     encoder_weights,
-    encoder_working,
     make_encoder,
 )
 from xclearn.parts.rows import SparseRows
@@ -159,8 +157,8 @@ class DualEncoder(Algorithm):
                 kind=f"transformer {self.vectoriser.folder}",
                 dim=encoder_dim(self.vectoriser, 0),
                 bytes=4 * weights.values,
-                working=encoder_working(settings, self.vectoriser) * min(self.texts_at_once, self.batch_size + scored),
-                products=encoder_products(settings, self.vectoriser, 0),
+                working=settings.working(self.vectoriser) * min(self.texts_at_once, self.batch_size + scored),
+                products=settings.products(self.vectoriser, 0),
             )
         dim = self.embedding_dim
         tokens = self.batch_size * size.n_feature_entries / size.n_documents + scored * size.tokens_per_label

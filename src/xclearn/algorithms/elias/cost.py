@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 from xclearn.algorithms.elias.stages import AT_ONCE, Phase
 from xclearn.parts.cost import Weights
-from xclearn.parts.encoder_settings import encoder_dim, encoder_products, encoder_weights, encoder_working
+from xclearn.parts.encoder_settings import encoder_dim, encoder_weights
 from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.row_training import RowStep, row_weights
 from xclearn.training.plan import StageCost, beside, stage_cost
@@ -34,8 +34,8 @@ def index_cost(elias: Elias, size: Size, device: str) -> IndexCost:
         dim=dim,
         clustered_dim=(1 + elias.cluster_text) * elias.embedding_dim,
         encoder=encoder_weights(elias.encoder, elias.vectoriser, size.n_features, dim),
-        encoder_working=encoder_working(elias.encoder, elias.vectoriser),
-        encoder_products=encoder_products(elias.encoder, elias.vectoriser, dim),
+        encoder_working=elias.encoder.working(elias.vectoriser),
+        encoder_products=elias.encoder.products(elias.vectoriser, dim),
         n_clusters=elias.n_clusters,
         n_edges=elias.edges_per_cluster,
         beam=elias.beam,
