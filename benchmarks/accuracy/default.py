@@ -10,9 +10,10 @@ import csv
 import time
 
 from benchmarks.accuracy.believed import believed
+from benchmarks.accuracy.shapes import say
 from benchmarks.record import RESULTS, record, resolved
 
-from xclearn import algorithms
+from xclearn import algorithms, config
 from xclearn.cli.training import DEFAULT
 from xclearn.data import load_dataset
 from xclearn.inference import evaluate
@@ -26,7 +27,8 @@ def main() -> None:
     for source in arguments.data:
         data = load_dataset(source)
         started, cpu = time.perf_counter(), time.process_time()
-        algorithm = algorithms.find(DEFAULT)().fit(data, device=arguments.device, seed=arguments.seed)
+        wanted = config.build(algorithms.find(DEFAULT), config.merge({}, arguments.set), DEFAULT)
+        algorithm = wanted.fit(data, device=arguments.device, seed=arguments.seed, callback=say)
         seconds = {"train_s": round(time.perf_counter() - started, 1), "cpu_s": round(time.process_time() - cpu, 1)}
         report = evaluate(algorithm, data, device="auto")
         found = {name: round(value, 3) for name, value in report.values.items()}
@@ -53,6 +55,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("data", nargs="+")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--set", action="append", default=[], help="a setting, such as time_budget=5")
     return parser.parse_args()
 
 
