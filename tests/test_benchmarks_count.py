@@ -48,6 +48,8 @@ def test_a_name_has_the_homes_where_it_is_defined_as_a_type():
 def test_what_is_over_a_limit_is_named():
     long = "def f():\n" + "    x = 1\n" * 41
     wide = f"def g({', '.join('abcdefghi')}): ..."
+    kernel = f"@triton.jit\n{wide}"
+    assert too_long({"kernel.py": kernel}) == []
     assert [each.where for each in too_long({"a.py": long, "b.py": wide, "cli/c.py": wide})] == ["a.py:1 f", "b.py:1 g"]
 
 

@@ -10,7 +10,7 @@ from xclearn.parts import losses
 from xclearn.parts.losses import all_outputs_loss
 from xclearn.parts.rows import Gathered, SparseRows
 from xclearn.parts.text_network import Blocks, OutputTexts, TextNetwork
-from xclearn.parts.text_outputs import Step, mixture_loss
+from xclearn.parts.text_outputs import BatchScoring, mixture_loss
 
 N, LABELS, WORDS, DIM = 12, 150, 40, 6
 
@@ -63,7 +63,9 @@ def test_loss_and_all_gradients_are_those_of_plain_autograd(refined):
     wanted = gradients(expected, network, x)
     mixture = network.mixture()
     assert mixture is not None
-    found = mixture_loss(x, mixture, network.own(None, -2.0, torch.float32), positives(), Step(torch.float32, 0, True))
+    found = mixture_loss(
+        x, mixture, network.own(None, -2.0, torch.float32), positives(), BatchScoring(torch.float32, 0, True)
+    )
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
     mine = gradients(found, network, x)
     assert mine.keys() == wanted.keys()
@@ -77,7 +79,7 @@ def test_a_gradient_reaches_its_scale():
     own = network.own(None, 0.0, torch.float32)
     once, thrice = (
         torch.autograd.grad(
-            scale * mixture_loss(x, network.mixture(), own, positives(), Step(torch.float32, 0, False)),
+            scale * mixture_loss(x, network.mixture(), own, positives(), BatchScoring(torch.float32, 0, False)),
             network.refinement,
             retain_graph=True,
         )[0]
@@ -91,7 +93,7 @@ def test_dropout_is_in_the_gradient():
     generator = torch.Generator().manual_seed(0)
     shapes = [(N, DIM), (DIM, DIM), (DIM,), (DIM,), (DIM,), (LABELS, DIM), (LABELS, DIM), (LABELS,)]
     parts = [torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    step = Step(torch.float64, 0.4, measure=True)
+    step = BatchScoring(torch.float64, 0.4, measure=True)
 
     def loss(*tensors: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(3)
@@ -107,7 +109,7 @@ def test_dropout_is_in_the_gradient():
 def mixture_loss_without_dropout(parts: list[torch.Tensor]) -> float:
     from xclearn.parts.fused_text import Mixture, Own
 
-    step = Step(torch.float64, 0.0, measure=True)
+    step = BatchScoring(torch.float64, 0.0, measure=True)
     return mixture_loss(parts[0], Mixture(*parts[1:5]), Own(*parts[5:]), positives(), step).item()
 
 
@@ -115,10 +117,10 @@ def test_refinements_that_move_at_once_move_by_their_gradient():
     network, x = made(refined=True).eval(), torch.randn(N, DIM)
     before = network.refinement.detach().clone()
     own, mixture = network.own(None, 0.0, torch.float32), network.mixture()
-    loss = mixture_loss(x, mixture, own, positives(), Step(torch.float32, 0, False))
+    loss = mixture_loss(x, mixture, own, positives(), BatchScoring(torch.float32, 0, False))
     (gradient,) = torch.autograd.grad(loss, network.refinement, retain_graph=True)
     with torch.no_grad():
-        mixture_loss(x, mixture, own, positives(), Step(torch.float32, 0, False, descent=0.5))
+        mixture_loss(x, mixture, own, positives(), BatchScoring(torch.float32, 0, False, descent=0.5))
     torch.testing.assert_close(network.refinement.detach(), before - 0.5 * gradient)
 
 

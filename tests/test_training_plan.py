@@ -22,6 +22,7 @@ from xclearn.training.plan import (
     Plan,
     Speed,
     StageCost,
+    Steps,
     available_memory,
     beside,
     measured_speed,
@@ -150,7 +151,7 @@ def test_a_stage_costs_what_its_weights_declare():
     ]
     own = Weights(values=10, in_module=True)
     assert own.best == 40 + 80
-    settings = {"epochs": 3, "products": 7.0, "path": "exact", "steps": 2, "step": 500}
+    settings = {"epochs": 3, "products": 7.0, "path": "exact", "steps": Steps(2, 500)}
     plain = stage_cost("train", [adam, sgd], **settings)
     assert (plain.parameters, plain.optimiser, plain.working, plain.flops_per_epoch) == (640, 80, 500, 42)
     assert stage_cost("train", [adam, sgd], best=True, **settings).working == 500 + 440

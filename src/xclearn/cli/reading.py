@@ -31,7 +31,7 @@ Vocabulary = Annotated[
     str | None,
     typer.Option("--vocab", metavar="FILE", help="The labels and their texts: TSV, CSV or SKOS as Annif has them."),
 ]
-Language = Annotated[
+VocabularyLanguage = Annotated[
     str | None, typer.Option("--language", metavar="CODE", help="Of the labels of a vocabulary in several languages.")
 ]
 
@@ -41,7 +41,7 @@ _FLAGS: dict[str, Any] = {  # fields of `Reading`
     "label_separator": LabelSeparator,
     "delimiter": Delimiter,
     "vocab": Vocabulary,
-    "language": Language,
+    "language": VocabularyLanguage,
 }
 
 

@@ -22,7 +22,7 @@ from xclearn.parts.rows import Gathered
 
 @final
 @dataclass(frozen=True)
-class Step:
+class BatchScoring:
     """How one batch is scored."""
 
     compute: torch.dtype  # of the large products
@@ -32,7 +32,7 @@ class Step:
     descent: float | None = None  # refinements move at once, by so much of their gradient; none: they get a gradient
 
 
-def mixture_loss(x: torch.Tensor, mixture: Mixture, own: Own, positives: Gathered, step: Step) -> torch.Tensor:
+def mixture_loss(x: torch.Tensor, mixture: Mixture, own: Own, positives: Gathered, step: BatchScoring) -> torch.Tensor:
     """Mean over documents of the loss summed over outputs; differentiable in `x` (n, D), `mixture` and `own`.
 
     `positives.columns` are places among the outputs.
@@ -67,7 +67,7 @@ class _MixtureLoss(torch.autograd.Function):
 class _Gradients:
     """The gradients of the mean loss, block after block."""
 
-    def __init__(self, x: torch.Tensor, mixture: Mixture, own: Own, step: Step) -> None:
+    def __init__(self, x: torch.Tensor, mixture: Mixture, own: Own, step: BatchScoring) -> None:
         self.mixture = mixture
         self.own = own
         self.step = step

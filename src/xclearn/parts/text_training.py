@@ -24,7 +24,7 @@ from xclearn.parts.losses import all_outputs_loss, worth_measuring
 from xclearn.parts.pair_products import pair_scores
 from xclearn.parts.rows import FeatureRows, Gathered, SparseRows
 from xclearn.parts.text_network import OutputTexts, TextNetwork
-from xclearn.parts.text_outputs import Step, mixture_loss
+from xclearn.parts.text_outputs import BatchScoring, mixture_loss
 
 _AT_ONCE = 1024  # documents encoded at a time outside training
 WIDEST_BEAM = 256  # clusters a beam is searched among
@@ -70,7 +70,9 @@ class TextTask:
             update = network.refinement_update if outputs is None else None
             descent = None if update is None else update.lr * update.factor
             own = network.own(outputs, self.prior, self.compute)
-            return mixture_loss(vectors, mixture, own, relevant, Step(self.compute, dropout, measure, seed, descent))
+            return mixture_loss(
+                vectors, mixture, own, relevant, BatchScoring(self.compute, dropout, measure, seed, descent)
+            )
         weight, bias = network.classifiers(outputs)
         return all_outputs_loss(
             vectors,

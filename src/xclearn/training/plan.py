@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
@@ -101,6 +101,13 @@ class Plan:
         return {"device": self.device, "data_mib": self.data >> 20, "peak_mib": self.peak >> 20, "stages": stages}
 
 
+class Steps(NamedTuple):
+    """The steps of one pass over the documents."""
+
+    number: float
+    held: float = 0  # bytes of gradients, scores and activations in one step
+
+
 def stage_cost(
     name: str,
     trained: Sequence[Weights],
@@ -108,15 +115,14 @@ def stage_cost(
     epochs: int,
     products: float,
     path: str,
-    steps: float,
-    step: float = 0,
+    steps: Steps,
     served: int = 0,
     best: bool = False,
 ) -> StageCost:
-    """Of a stage that trains these weights with `products` multiplications in the `steps` of a pass.
+    """The cost of a stage that trains these weights with `products` multiplications in each pass over the documents.
 
-    `step` are the bytes of gradients, scores and activations at once, `served` those of the copy that is made when the
-    optimisers are gone, and `best` says whether a held-out score keeps the best epoch.
+    `served` is the size in bytes of the copy made once the optimisers are freed; `best` says whether a held-out score
+    keeps the best epoch.
     """
     state = sum(weights.state for weights in trained)
     kept = sum(weights.best for weights in trained) if best else 0
@@ -124,12 +130,12 @@ def stage_cost(
         name=name,
         parameters=sum(weights.held for weights in trained),
         optimiser=state,
-        working=math.ceil(max(step + kept, served - state)),
+        working=math.ceil(max(steps.held + kept, served - state)),
         flops_per_epoch=6.0 * products,
         epochs=epochs,
         path=path,
-        bytes_per_epoch=steps * (_PASSES * step + sum(weights.moved for weights in trained)),
-        calls_per_epoch=steps * CALLS,
+        bytes_per_epoch=steps.number * (_PASSES * steps.held + sum(weights.moved for weights in trained)),
+        calls_per_epoch=steps.number * CALLS,
     )
 
 

@@ -29,7 +29,7 @@ from xclearn.parts.setting_types import EmbeddingDim
 from xclearn.parts.sparse_ranking import SparseRanking
 from xclearn.text import Pretrained, Words
 from xclearn.training.algorithm import Algorithm
-from xclearn.training.plan import Plan, stage_cost
+from xclearn.training.plan import Plan, Steps, stage_cost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.row_stages import RowStages
 from xclearn.training.run import Run
@@ -82,9 +82,8 @@ class RowAlgorithm(Algorithm):
             [*encoder, row_weights(size.share(size.n_labels), dim, self.label_optimiser, device, scored)],
             epochs=self.epochs,
             products=size.n_documents * products,
-            steps=size.n_documents / batch,
+            steps=Steps(size.n_documents / batch, step.beside(gradient)),
             path=f"exact: all {size.n_labels:,} labels" if exact else f"sampled: about {scored:,} labels a step",
-            step=step.beside(gradient),
             served=0 if device == "cuda" else 4 * size.n_labels * dim,
             best=self.stopping is not None,
         )

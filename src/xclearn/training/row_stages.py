@@ -24,7 +24,7 @@ from xclearn.parts.losses import OutputLoss
 from xclearn.parts.row_training import Negatives, RowStep, RowTask, list_step, row_classifier, row_weights
 from xclearn.parts.rows import FeatureRows
 from xclearn.text import TextSettings
-from xclearn.training.plan import StageCost, stage_cost
+from xclearn.training.plan import StageCost, Steps, stage_cost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.scoring import served_score
@@ -125,8 +125,7 @@ class RowStages:
             epochs=epochs,
             products=products,
             path=path,
-            steps=size.n_documents / self.batch_size,
-            step=max(step, 4 * rows.values),
+            steps=Steps(size.n_documents / self.batch_size, max(step, 4 * rows.values)),
         )
 
     def _step_bytes(self, outputs: int, scored: int, gradient: float) -> float:

@@ -27,7 +27,7 @@ from xclearn.parts.text_network import Blocks, OutputTexts, TextNetwork, first_r
 from xclearn.parts.text_training import WIDEST_BEAM, ListedLabels, TextTask
 from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm
-from xclearn.training.plan import Plan, StageCost, beside, of_members, stage_cost
+from xclearn.training.plan import Plan, StageCost, Steps, beside, of_members, stage_cost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
@@ -253,14 +253,14 @@ class TextAlgorithm(Algorithm):
         tokens = math.ceil(batch * size.n_feature_entries / size.n_documents + scored * label_tokens)
         table = Weights(values=size.n_features * dim, touched=2 * dim * tokens if self._samples(device) else None)
         rows = Weights(values=size.n_labels * dim * refined, optimiser="sgd")
+        held = 2 * block + (36 + 48 * (classifier.parts - 2)) * scored * dim + table.gradient
         cost = stage_cost(
             name,
             [table, rows],
             epochs=epochs,
             products=size.n_documents * scored * dim * (1 + classifier.parts * dim / batch),
-            steps=size.n_documents / batch,
+            steps=Steps(size.n_documents / batch, held),
             path=f"{self.ranker}: {'all' if scored == size.n_labels else 'about'} {scored:,} labels",
-            step=2 * block + (36 + 48 * (classifier.parts - 2)) * scored * dim + table.gradient,
             served=0 if gpu else 8 * size.n_labels * dim,  # made in parts
             best=refined and self.stopping is not None,
         )

@@ -14,7 +14,7 @@ from xclearn.parts.cost import Weights
 from xclearn.parts.encoder_settings import encoder_dim, encoder_weights
 from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.row_training import RowStep, row_weights
-from xclearn.training.plan import StageCost, beside, stage_cost
+from xclearn.training.plan import StageCost, Steps, beside, stage_cost
 from xclearn.training.prepare import Size
 
 if TYPE_CHECKING:
@@ -88,14 +88,14 @@ class IndexCost:
         trained = [*self.encoder, Weights(values=self.n_clusters * (n_slots + self.dim)), rows]
         learnt = sum(weights.held for weights in trained)
         average = learnt if phase.average_from < 1 else 0
+        held = step + phase.batch_size * self.encoder_working + average * (2 if self.stopping else 1)
         cost = stage_cost(
             name,
             trained,
             epochs=epochs,
             products=self.size.n_documents * (self.encoder_products + self.dim * (self.n_clusters + scored)),
             path=path,
-            steps=self.size.n_documents / phase.batch_size,
-            step=step + phase.batch_size * self.encoder_working + average * (2 if self.stopping else 1),
+            steps=Steps(self.size.n_documents / phase.batch_size, held),
             served=self._made(before) - learnt,
             best=self.stopping,
         )

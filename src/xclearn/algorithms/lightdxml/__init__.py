@@ -47,7 +47,7 @@ from xclearn.search.shortlists import Centres
 from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.label_search import LabelSearch
-from xclearn.training.plan import Plan, StageCost, beside, stage_cost
+from xclearn.training.plan import Plan, StageCost, Steps, beside, stage_cost
 from xclearn.training.prepare import Prepared, Size
 from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
 from xclearn.training.run import Run
@@ -144,8 +144,7 @@ class Lightdxml(Algorithm):
             epochs=self.label_epochs * placing,
             products=size.n_relevant * pairs.values,
             path=f"{size.n_relevant:,} pairs of a document and its label",
-            steps=size.n_relevant / batch,
-            step=pairs.gradient + 16 * batch * dim + 4 * n_labels * dim,
+            steps=Steps(size.n_relevant / batch, pairs.gradient + 16 * batch * dim + 4 * n_labels * dim),
         )
         # encoder and rows; with stopping there are the best epoch and the best cycle
         listed = min(n_labels, self.shortlist_size + self.n_random) if self._nearest else n_labels
