@@ -164,8 +164,8 @@ def test_one_positive_by_hand():
     [
         ({"groups": sp.csr_matrix((1, 7))}, r"differ in rows; got \(40, 7, 40\)"),
         ({"positives": sp.csr_matrix((3, 7))}, r"differ in rows; got \(40, 40, 7\)"),
-        ({"problems": np.array([0, 2])}, "do not walk through the groups"),
-        ({"problems": np.array([0, 1, 3])}, "do not walk through the groups"),
+        ({"problems": np.array([0, 2])}, "do not cover the problems"),
+        ({"problems": np.array([0, 1, 3])}, "do not cover the problems"),
         ({"features": sp.csr_matrix(np.full((40, 1), np.nan, dtype=np.float32))}, "must be finite"),
     ],
 )
@@ -210,8 +210,8 @@ def test_listed_logits_in_parts(monkeypatch):
 @pytest.mark.parametrize(
     ("ids", "said"),
     [
-        (np.full((3, 2), 9), r"ids point outside of the weights; got \(9, 9\)"),
-        (np.full((3, 2), -2), r"ids point outside of the weights; got \(-2, -2\)"),
+        (np.full((3, 2), 9), r"classifier ids are out of range; got \(9, 9\)"),
+        (np.full((3, 2), -2), r"classifier ids are out of range; got \(-2, -2\)"),
         (np.zeros((4, 2), dtype=int), "rows and ids do not fit"),
     ],
 )

@@ -53,9 +53,9 @@ def test_k_must_be_positive():
         ([0, 1], [[0]], np.ones(1, np.float32), "indices has the wrong dimensions or type"),
         ([0.0, 1.0], [0], np.ones(1, np.float32), "indptr has the wrong dimensions or type"),
         ([0, 1], [0, 1], np.ones(1, np.float32), "differ in length"),
-        ([0, 2], [0], np.ones(1, np.float32), "indptr must rise"),
-        ([1, 1], [0], np.ones(1, np.float32), "indptr must rise"),
-        ([0, 2, 1], [0], np.ones(1, np.float32), "indptr must rise"),
+        ([0, 2], [0], np.ones(1, np.float32), "indptr must be non-decreasing"),
+        ([1, 1], [0], np.ones(1, np.float32), "indptr must be non-decreasing"),
+        ([0, 2, 1], [0], np.ones(1, np.float32), "indptr must be non-decreasing"),
         ([0, 1], [-1], np.ones(1, np.float32), "column out of range"),
     ],
 )

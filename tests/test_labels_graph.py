@@ -129,11 +129,11 @@ def test_edges_are_read_by_name_summed_and_written_again(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ant\tbee\t-1\n", r"the weight of 'ant' to 'bee' is not a weight; got -1.0; allowed: ≥ 0"),
-        ("ant\tbee\tnan\n", "is not a weight; got nan"),
-        ("ant\tbee\tinf\n", "is not a weight; got inf"),
+        ("ant\tbee\t-1\n", r"the weight from 'ant' to 'bee' is invalid; got -1.0; allowed: ≥ 0"),
+        ("ant\tbee\tnan\n", "is invalid; got nan"),
+        ("ant\tbee\tinf\n", "is invalid; got inf"),
         ("ant\tbee\tmuch\n", r"edges.tsv:1: the weight is not a number; got 'much'"),
-        ("ant\tbee\t1\nant\tbee\n", r"edges.tsv:2: a line is label, label, weight"),
+        ("ant\tbee\t1\nant\tbee\n", r"edges.tsv:2: a line must be label, label, weight"),
         ("ant\tbee\t1\nant\rbee\t1\n", r"edges.tsv:2: not readable as a table"),
         ("ant\teel\t1\nfox\tbee\t1\neel\tant\t1\n", r"2 names are not labels, such as 'eel', 'fox'.* Leave them out"),
     ],
@@ -162,7 +162,7 @@ def test_a_graph_too_dense_for_memory_is_refused_with_what_would_fit():
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"restart": 1.5}, {"top": 0}])
 def test_a_walk_that_cannot_be_is_refused(wrong):
-    with pytest.raises(ConfigError, match="no such walk"):
+    with pytest.raises(ConfigError, match="random walk settings are out of range"):
         graphs.random_walk_graph(SMALL, **{"steps": 5, "restart": 0.5, "top": 2, "seed": 0} | wrong)
 
 

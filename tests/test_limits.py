@@ -20,7 +20,7 @@ from pyarrow import parquet
 from test_files import pack
 
 ROOT = Path(__file__).parents[1]
-LIFTED_BY = "set the variable XCLEARN_MAX_"
+LIFTED_BY = "raise the environment variable XCLEARN_MAX_"
 
 
 def outcomes_of(*paths: Path, **environment: str) -> list[dict[str, Any]]:

@@ -208,7 +208,7 @@ def test_same_as_napkinxc():
 @pytest.mark.parametrize(
     ("predictions", "message"),
     [
-        (top([[0, 1, 0], [1, 2, 3]]), r"^row 0: a label is predicted twice for one document; got 0"),
+        (top([[0, 1, 0], [1, 2, 3]]), r"^row 0: a label is predicted twice for the same document; got 0"),
         (top([[0, 1], [2, 4]]), r"^row 1: a predicted label id is out of range; got 4"),
         (top([[0]]), r"predictions do not fit the truth; .*allowed: .*\(2, k\)"),
         (TopK(np.zeros((2, 1)), np.zeros((2, 1))), "integer ids"),

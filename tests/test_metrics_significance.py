@@ -150,7 +150,7 @@ def test_an_unknown_metric_is_named_with_what_there_is(metric):
 @pytest.mark.parametrize("labels", [np.array([0, 1, 2]), np.array([0, 0])])
 def test_reports_of_different_truths_are_not_compared(labels):
     other = one_label_each(np.ones(len(labels), bool), labels=labels)
-    with pytest.raises(DataError, match="not of the same documents"):
+    with pytest.raises(DataError, match="differ in documents"):
         paired_test(one_label_each(np.ones(3, bool)), other, "P@1")
 
 

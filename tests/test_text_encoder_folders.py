@@ -123,7 +123,7 @@ def test_where_was_searched_and_what_to_do_is_said(home, name, todo):
 def test_without_an_encoder_it_is_said_where_was_searched_and_what_is_lost(home):
     found = encoder_at_hand(["mpnet"])
     assert found.folder is None
-    assert str(found).startswith(f"no pretrained encoder in mpnet, {home / 'mpnet'}: texts are read as words")
+    assert str(found).startswith(f"no pretrained encoder in mpnet, {home / 'mpnet'}: texts are read only as words")
 
 
 def test_a_folder_comes_before_what_its_name_stands_for(tmp_path, home):

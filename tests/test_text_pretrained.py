@@ -67,7 +67,7 @@ def test_a_folder_without_a_tokeniser_is_named_with_the_way_out(tmp_path, folder
 
 def test_a_file_that_is_no_tokeniser_is_refused(tmp_path):
     (tmp_path / "tokenizer.json").write_text("[]")
-    with pytest.raises(DataError, match=r"not a tokenizer.json"):
+    with pytest.raises(DataError, match=r"tokenizer.json cannot be used"):
         Pretrained(folder=str(tmp_path)).learn(["red"])
 
 

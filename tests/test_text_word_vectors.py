@@ -43,12 +43,12 @@ def test_an_array_has_a_row_for_each_feature(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("dog 1 2\ncat 1\n", ":2: the line is no word vector; got 'cat 1'; allowed: a token and 2 numbers."),
-        ("dog 1 two\n", ":1: the line is no word vector"),
+        ("dog 1 2\ncat 1\n", ":2: the line is not a word vector; got 'cat 1'; allowed: a token and 2 numbers."),
+        ("dog 1 two\n", ":1: the line is not a word vector"),
         ("dog 1 nan\n", ":1: the vector holds a value that is not finite."),
-        ("cow 1 2\n", ": the file has none of the vocabulary's tokens; got '3 tokens'."),
-        ("", ": the file holds no word vector."),
-        ("4 2\n", ": the file holds no word vector."),
+        ("cow 1 2\n", ": the file contains none of the vocabulary's tokens; got '3 tokens'."),
+        ("", ": the file has no word vectors."),
+        ("4 2\n", ": the file has no word vectors."),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_line(tmp_path, content, said):

@@ -40,14 +40,14 @@ _HOMES = {
 
 
 def __dir__() -> list[str]:
-    """The public names, the classes of all algorithms included; none is imported."""
+    """The public names, including every algorithm class, without importing any."""
     from xclearn.algorithms import algorithm_names, class_name
 
     return sorted({*__all__, *map(class_name, algorithm_names())})
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, when it is: `import xclearn` itself stays instant."""
+    """Import a name on first use, so that `import xclearn` itself stays instant."""
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     from xclearn.algorithms import by_class_name

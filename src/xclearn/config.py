@@ -1,8 +1,8 @@
-"""Dataclass fields are the one source of settings: TOML, `--set a.b=c`, `--help` and model.json are all read off them.
+"""Dataclass fields are the single source of settings; TOML, `--set a.b=c`, `--help` and model.json follow them.
 
 A settings class is a keyword-only dataclass; the comment at the end of a field's line is its help text. A field may
-hold another settings class, or a union of several, chosen by the key `kind` (the class name in snake case). This module
-knows nothing about which classes exist.
+hold another settings class, or a union of several selected by the key `kind` (the class name in snake case). This
+module knows nothing about which classes exist.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Automatic(enum.Enum):
         return "AUTO"
 
 
-AUTO: Any = _Automatic.AUTO  # a setting that is chosen from the data before training, or by training
+AUTO: Any = _Automatic.AUTO  # a setting chosen from the data, before or during training
 Auto: TypeAlias = Annotated[T, AUTO]  # a field that may hold AUTO until it is resolved; None is "auto" in JSON
 
 _LARGEST_FLOAT = int(sys.float_info.max)
@@ -43,7 +43,7 @@ _LARGEST_FLOAT = int(sys.float_info.max)
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers a field takes: `low` ≤ value ≤ `high`, or strictly above `low` when `open_low`."""
+    """The range of a numeric field: `low` ≤ value ≤ `high`, or strictly above `low` if `open_low`."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -60,13 +60,13 @@ class Range:
 
 @dataclass(frozen=True)
 class Span:
-    """Where `xc tune` looks for a value: from `low` to `high`, evenly in its logarithm if `log`; or `choices`."""
+    """The search space of `xc tune`: from `low` to `high`, log-uniform if `log`; or `choices`."""
 
-    low: float = 0.0  # an int where the setting is one
+    low: float = 0.0  # an int if the setting is an int
     high: float = 0.0
     log: bool = False
     choices: tuple[Any, ...] = ()
-    of_label_texts: bool = dataclasses.field(default=False, repr=False)  # read only where labels have texts
+    of_label_texts: bool = dataclasses.field(default=False, repr=False)  # used only if labels have texts
 
 
 Count = Annotated[int, Range(1)]  # 1, 2, 3, …
@@ -87,12 +87,12 @@ class Setting:
 
 
 def kind_of(settings: type) -> str:
-    """The name by which a settings class is chosen in a file: `WordPiece` → `word_piece`, `BagSettings` → `bag`."""
+    """The name that selects a settings class in a file: `WordPiece` → `word_piece`, `BagSettings` → `bag`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", settings.__name__.removesuffix("Settings")).lower()
 
 
 def describe(settings: type) -> list[Setting]:
-    """The settings of a class with type, default and the comment that stands beside each field."""
+    """The settings of a class with type, default and the comment beside each field."""
     comments, rows = _comments(settings), []
     hints = typing.get_type_hints(settings, include_extras=True)
     for field in _fields(settings):
@@ -105,7 +105,7 @@ def describe(settings: type) -> list[Setting]:
 
 
 def search_spaces(settings: type) -> dict[str, Span]:
-    """Setting → where to look for it, of the settings that declare it."""
+    """Setting → search space, for the settings that declare one."""
     spaces: dict[str, Span] = {}
     for name, hint in typing.get_type_hints(settings, include_extras=True).items():
         notes = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
@@ -126,7 +126,7 @@ def build(settings: type[T], values: Mapping[str, Any], where: str = "settings")
 
 
 def check(settings: T, where: str = "settings") -> T:
-    """A copy whose values have the types of their fields, or an error: constructors store without checking."""
+    """A copy whose values have the types of their fields, or an error; constructors store values unchecked."""
     hints = typing.get_type_hints(type(settings), include_extras=True)
     values = {}
     for field in _fields(type(settings)):
@@ -135,7 +135,7 @@ def check(settings: T, where: str = "settings") -> T:
 
 
 def resolve(settings: T, chosen: Mapping[str, Any]) -> T:
-    """A copy in which each automatic field holds the value chosen for it; `chosen` may hold a mapping for a part."""
+    """A copy with each automatic field set to its chosen value; `chosen` may hold a mapping for a nested setting."""
     values = {}
     for field in _fields(type(settings)):
         value = getattr(settings, field.name)
@@ -147,7 +147,7 @@ def resolve(settings: T, chosen: Mapping[str, Any]) -> T:
 
 
 def to_plain(settings: object) -> dict[str, Any]:
-    """The reverse of `build`: plain values that JSON can hold, with `kind` where a union must choose; AUTO is null."""
+    """The inverse of `build`: plain JSON values, with `kind` for members of a union and null for AUTO."""
     plain: dict[str, Any] = {}
     for field in _fields(type(settings)):
         value = getattr(settings, field.name)
@@ -159,7 +159,7 @@ def to_plain(settings: object) -> dict[str, Any]:
 
 
 def changed(settings: object) -> dict[str, Any]:
-    """The settings that are not at their default, as plain values; those of a part as `part.name` too."""
+    """The settings that differ from their defaults, as plain values; nested ones also as `part.name`."""
     found: dict[str, Any] = {}
     for field in _fields(type(settings)):
         value = getattr(settings, field.name)
@@ -206,7 +206,7 @@ def _parse_value(text: str) -> Any:
     if text.lower() in ("null", "auto"):  # "none" is a choice of some settings
         return None
     if "\n" in text:
-        raise ConfigError("a value is one line", where="--set", got=text)
+        raise ConfigError("a value must be on one line", where="--set", got=text)
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -214,7 +214,7 @@ def _parse_value(text: str) -> Any:
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
-    """`value` as the annotated type, or a ConfigError that says what the type allows."""
+    """`value` converted to the annotated type, or a ConfigError that says what the type allows."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return _convert_annotated(arguments[0], arguments[1:], value, where)
@@ -258,7 +258,7 @@ def _convert_union(hint: Any, arguments: tuple[Any, ...], value: Any, where: str
 
 
 def _one_literal(hints: list[Any]) -> list[Any]:
-    """With the choices of several literals in one, which names them all when a value is none of them."""
+    """Merge several literals into one, so that an error lists all their choices."""
     literals = [hint for hint in hints if typing.get_origin(hint) is Literal]
     choices = tuple(choice for literal in literals for choice in typing.get_args(literal))
     others = [hint for hint in hints if hint not in literals]
@@ -322,7 +322,7 @@ def _default_text(field: dataclasses.Field[Any]) -> str:
 
 
 def _comments(settings: type) -> dict[str, str]:
-    """Field name → the comment at the end of its line, in the class or in one that it extends."""
+    """Field name → the comment at the end of its line, in the class or a base class."""
     found = {}
     for base in reversed(settings.__mro__):
         if dataclasses.is_dataclass(base):
@@ -333,7 +333,7 @@ def _comments(settings: type) -> dict[str, str]:
 def _own_comments(settings: type) -> dict[str, str]:
     try:
         source = inspect.cleandoc("\n" + inspect.getsource(settings))
-    except (OSError, TypeError):  # a class typed into an interpreter has no source to read
+    except (OSError, TypeError):  # a class defined in an interpreter has no source
         return {}
     lines = source.splitlines()
     body = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)).body

@@ -31,7 +31,7 @@ class XclearnError(Exception):
         super().__init__(self._sentence())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Errors come back from other processes as they were."""
+        """Keep all fields when an error is pickled from another process."""
         return _again, (type(self), self.what, self.where, self.got, self.allowed, self.todo)
 
     def _sentence(self) -> str:
@@ -45,7 +45,7 @@ class XclearnError(Exception):
 
 
 class DataError(XclearnError):
-    """A data file, record or array cannot be read as what it claims to be."""
+    """A data file, record or array is invalid."""
 
 
 class ConfigError(XclearnError):
@@ -53,19 +53,19 @@ class ConfigError(XclearnError):
 
 
 class ModelError(XclearnError):
-    """A model folder or checkpoint is missing, changed, foreign, or of another format version."""
+    """A model folder or checkpoint is missing, modified, foreign, or has another format version."""
 
 
 class NotFitted(XclearnError):
-    """`predict`, `save` or a learned attribute was asked for before `fit`."""
+    """`predict`, `save` or a learned attribute was used before `fit`."""
 
 
 class PlanError(XclearnError):
-    """Training would not fit into the memory that there is."""
+    """Training would not fit into the available memory."""
 
 
 class ProcessError(XclearnError):
-    """Another process of a job over several ended or cannot be reached."""
+    """Another process of a distributed job has ended or cannot be reached."""
 
 
 class MissingCore(XclearnError):
@@ -73,11 +73,11 @@ class MissingCore(XclearnError):
 
 
 class MissingExtra(XclearnError):
-    """An optional dependency is needed and not installed."""
+    """A required optional dependency is not installed."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`did you mean 'x'?` when something in `known` looks like `name`, else the list of what exists."""
+    """`Did you mean 'x'?` if a known name is similar, else the list of known names."""
     names = sorted(known)
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f"Did you mean '{match[0]}'?" if match else f"Known: {', '.join(names) or 'none'}."

@@ -1,4 +1,4 @@
-"""Optional packages: whether one is installed, which extra installs it, and the error where it is missing."""
+"""Optional packages: whether one is installed, which extra installs it, and the error if it is missing."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ EXTRA_OF = {
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported; it is not imported for that."""
+    """Whether a package can be imported, without importing it."""
     try:
         return find_spec(package) is not None
-    except (ModuleNotFoundError, ValueError):  # refused by a finder; a module without a specification
+    except (ModuleNotFoundError, ValueError):  # blocked by a finder; a module without a spec
         return False
 
 
 def require(package: str, user: str, *, otherwise: str = "") -> None:
-    """Raise unless a package is installed. `user` is what needs it, `otherwise` how to do without."""
+    """Raise unless a package is installed. `user` is what needs it, `otherwise` the alternative."""
     if not is_installed(package):
         raise missing(package, user, otherwise=otherwise)
 
 
 def missing(package: str, user: str, *, otherwise: str = "") -> MissingExtra:
-    """The error that says which extra to install."""
+    """The error that names the extra to install."""
     install = f"Run pip install 'xclearn[{EXTRA_OF[package]}]'"
     todo = f"{install}, or {otherwise}." if otherwise else f"{install}."
     return MissingExtra(f"{user} needs {package}, which is not installed", todo=todo)
 
 
 def explained(error: ModuleNotFoundError) -> MissingExtra | None:
-    """The error for a failed import of an optional package; None where the package is no optional one."""
+    """The error for a failed import of an optional package, or None if the package is not optional."""
     package = (error.name or "").partition(".")[0]
     return missing(package, "this") if package in EXTRA_OF else None

@@ -1,4 +1,4 @@
-"""Files: compressed text read line by line. Writing is in `writing`.
+"""Reads compressed text files line by line. Writing is in `writing`.
 
 Every failure of the disk, the compression or the encoding becomes a `DataError` that names the file and the line. This
 module knows nothing about what the lines mean.
@@ -32,20 +32,20 @@ _LZMA_MEMORY = 256 * 2**20  # `xz -9` needs 65 MiB; a header may ask for 4 GiB
 
 
 def open_binary(path: FilePath) -> BinaryIO:
-    """The decompressed bytes of a file; the suffix says how it is compressed.
+    """The decompressed bytes of a file; its suffix gives the compression.
 
-    A file that unpacks to more than `limits` permit is refused where it does so.
+    Reading past the size that `limits` allow raises an error.
     """
     with _reading(path):
         if Path(path).suffix not in COMPRESSIONS:
             return open(path, "rb")
-        # the readers' own readline is a Python method; a second buffer makes lines several times faster
+        # the readers' own readline is pure Python; a second buffer makes reading lines several times faster
         return io.BufferedReader(_Unpacked(path), _UNPACKED_AT_ONCE)
 
 
 @final
 class _Unpacked(io.RawIOBase):
-    """What a compressed file unpacks to, as far as its size allows."""
+    """The unpacked content of a compressed file, up to the limit that its size sets."""
 
     def __init__(self, path: FilePath) -> None:
         self._path = path
@@ -60,7 +60,7 @@ class _Unpacked(io.RawIOBase):
         data = self._source.read(len(buffer))
         self._seen += len(data)
         if self._seen > self._most:
-            what = f"the file unpacks to more than its size makes plausible ({Path(self._path).stat().st_size} bytes)"
+            what = f"the file unpacks to more than is plausible for its size ({Path(self._path).stat().st_size} bytes)"
             raise too_much("expansion", what, where=name_of(self._path), most=self._most)
         buffer[: len(data)] = data
         return len(data)
@@ -87,15 +87,15 @@ def _decompressed(path: FilePath) -> Any:
 
 @final
 class _Lzma:
-    """xz streams one after the other. `lzma.open` cannot bound the memory that a header asks for."""
+    """Consecutive xz streams; unlike `lzma.open`, it limits the memory that a header may request."""
 
     def __init__(self, path: FilePath) -> None:
         self._file = open(path, "rb")  # noqa: SIM115 (closed by close)
-        self._rest = b""  # of the file, not yet given to the decompressor
-        self._stream: lzma.LZMADecompressor | None = None  # None between two streams
+        self._rest = b""  # bytes of the file not yet decompressed
+        self._stream: lzma.LZMADecompressor | None = None  # None between streams
 
     def read(self, size: int) -> bytes:
-        """Up to `size` bytes; none at the end of the file."""
+        """Up to `size` bytes; empty at the end of the file."""
         while True:
             if self._stream is None and not self._next_stream():
                 return b""
@@ -116,7 +116,7 @@ class _Lzma:
         self._file.close()
 
     def _next_stream(self) -> bool:
-        """Whether another stream begins; zero bytes may stand between two."""
+        """Whether another stream begins; streams may be separated by zero bytes."""
         while not self._rest.lstrip(b"\0"):
             self._rest = self._file.read(_UNPACKED_AT_ONCE)
             if not self._rest:
@@ -127,15 +127,14 @@ class _Lzma:
 
 
 def open_text(path: FilePath) -> io.TextIOWrapper:
-    """The decompressed text of a file, strictly UTF-8. `numbered_lines` is the form whose errors name a line."""
+    """The decompressed text of a file as strict UTF-8. Errors of `numbered_lines` name the line."""
     return io.TextIOWrapper(open_binary(path), encoding="utf-8", errors="strict")
 
 
 def numbered_lines(source: Lines, *, keep_ends: bool = False, fallback: str | None = None) -> Iterator[tuple[int, str]]:
-    """(line number from 1, line) of a path or an open stream; a byte-order mark at the start is dropped.
+    """(line number from 1, line) of a path or an open stream, without a leading byte-order mark.
 
-    A line that is not UTF-8 is refused, or decoded by `fallback` where one is given; so is one that is longer than
-    `limits` permit.
+    A line that is not UTF-8 is an error unless `fallback` can decode it; a line longer than `limits` allow always is.
     """
     for number, raw in _numbered(source):
         try:
@@ -167,14 +166,14 @@ def _numbered(source: Lines) -> Iterator[tuple[int, bytes | str]]:
 
 
 def _lines(source: Any, longest: int) -> Iterator[bytes | str]:
-    """The lines; of a longer one at most a byte too many is held, where the source is a file."""
+    """The lines; from a file, at most `longest` + 1 bytes of a line are held in memory."""
     if not isinstance(source, io.IOBase):
         return iter(source)
     return takewhile(bool, map(source.readline, repeat(longest + 1)))
 
 
 def name_of(source: Lines) -> str:
-    """What an error calls this source."""
+    """The name of this source in errors."""
     return os.fspath(source) if isinstance(source, str | os.PathLike) else str(getattr(source, "name", "<stream>"))
 
 

@@ -1,8 +1,8 @@
-"""Writes that are whole or not there at all, and that a power cut does not take back.
+"""Atomic, durable writes: a write is complete or absent, and a power cut does not undo it.
 
-What is written goes into a work folder beside its place, `.NAME.<12 hex digits>.tmp`. It is synced to the disk, then
-moved to its place in one step, then that step is synced; only then is what it replaced removed. A work folder holds a
-lock while its writer lives. The next write to the same place removes the work folders of writers that are dead.
+Content is first written to a work folder beside its target, `.NAME.<12 hex digits>.tmp`. It is synced to disk and moved
+into place in one step, which is synced too; only then is the replaced content removed. A writer holds a lock in its
+work folder while it runs. The next write to the same target removes the work folders of dead writers.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if sys.platform != "win32":
 _LOCK, _NEW, _OLD = "lock", "new", "old"
 _WORK_FOLDER = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{12}\.tmp", re.DOTALL)
 _AT_WORKING_FOLDER, _EXCHANGE = -100, 2  # of linux/fcntl.h and linux/fs.h
-_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # of folders, on some network file systems
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # for folders, on some network file systems
 
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path to write a file to; it takes the place of `path` if the block succeeds and vanishes if it fails."""
+    """A temporary path to write a file to; it replaces `path` if the block succeeds and is removed if it fails."""
     target = Path(os.path.realpath(path))
     with writing_to(target), _work_folder(target) as work:
         temporary = work / f"{_NEW}{target.suffix}"
@@ -43,10 +43,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
-    """A new folder to fill; it becomes `path` if the block succeeds and vanishes if it fails.
+    """A new folder to fill; it becomes `path` if the block succeeds and is removed if it fails.
 
-    A folder that holds something is refused before the block runs. With `replace`, files of the same name are
-    replaced and everything else in the old folder stays.
+    A non-empty `path` is an error before the block runs. With `replace`, files of the same name are replaced and
+    everything else in the old folder stays.
     """
     target = Path(os.path.realpath(path))
     with writing_to(target):
@@ -56,7 +56,7 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
             new = work / _NEW
             new.mkdir()
             yield new
-            remove_leftovers_in(new)  # of files written there, where the system refused to remove them
+            remove_leftovers_in(new)  # of files written there that could not be removed
             if target.exists() and replace:
                 _bring_along(target, new)
             _sync_tree(new)
@@ -67,7 +67,7 @@ def atomic_folder(path: str | os.PathLike[str], *, replace: bool = False) -> Ite
 
 @contextlib.contextmanager
 def writing_to(target: Path) -> Iterator[None]:
-    """What the disk or the system refuses in this block becomes a `DataError` that names the target."""
+    """Turn an `OSError` in this block into a `DataError` that names the target."""
     try:
         yield
     except OSError as error:
@@ -75,7 +75,7 @@ def writing_to(target: Path) -> Iterator[None]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder so that a kill or a power cut leaves all of it, or nothing that is seen as it."""
+    """Remove a folder atomically: a kill or a power cut leaves all of it or none of it."""
     target = Path(os.path.realpath(path))
     with writing_to(target), _work_folder(target) as work:
         os.rename(target, work / "removed")
@@ -84,7 +84,7 @@ def remove_folder(path: Path) -> None:
 
 
 def make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those above it that are missing, durably; the deepest of those made comes first."""
+    """Create a folder and its missing parents, durably; returns those created, deepest first."""
     with writing_to(folder):
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,21 +94,21 @@ def make_folders(folder: Path) -> list[Path]:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove the work folders that dead writers of this path left; bring back what one of them had moved away."""
+    """Remove the work folders that dead writers left for this path, and restore what one of them had moved away."""
     target = Path(os.path.realpath(path))
     _remove_dead(target.parent, target.name)
 
 
 def remove_leftovers_in(folder: Path) -> None:
-    """The same for every path in a folder."""
+    """`remove_leftovers` for every path in a folder."""
     _remove_dead(folder, None)
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Hold a lock file, which vanishes at the end; False where another process, or thread, holds it.
+    """Hold a lock file, which is removed at the end; False if another process or thread holds it.
 
-    The system takes the lock from a process that dies. Where the file system has no locks, nothing is kept out.
+    The system releases the lock of a process that dies. On a file system without locks, nobody is kept out.
     """
     with writing_to(path):
         descriptor = _lock(path, os.O_CREAT)
@@ -120,9 +120,9 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def sync(path: Path) -> None:
-    """Wait until the content of a file, or the names in a folder, are on the disk."""
+    """Wait until a file's content, or a folder's entries, are on disk."""
     if sys.platform == "win32" and path.is_dir():
-        return  # folders cannot be synced there
+        return  # folders cannot be synced on this system
     try:
         descriptor = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
     except PermissionError:
@@ -152,7 +152,7 @@ def _refuse_occupied(target: Path, replace: bool) -> None:
 
 
 def _bring_along(old: Path, new: Path) -> None:
-    """What the new folder does not replace is in both, as links, until the old one is removed."""
+    """Link the files that are not replaced into the new folder, so that both have them until the old one is removed."""
     for entry in old.iterdir():
         if os.path.lexists(new / entry.name):
             continue
@@ -165,14 +165,14 @@ def _bring_along(old: Path, new: Path) -> None:
 def _link(source: str | Path, target: str | Path) -> None:
     try:
         os.link(source, target, follow_symlinks=False)
-    except OSError:  # a file system without links, or a file of another user
+    except OSError:  # no hard links here, or another user's file
         shutil.copy2(source, target, follow_symlinks=False)
 
 
 def _take_place(new: Path, target: Path, replace: bool) -> None:
     if not target.exists() or not replace:
         with contextlib.suppress(FileNotFoundError):
-            target.rmdir()  # it was empty; what another process has put there since stays and is an error
+            target.rmdir()  # it was empty; if another process has since filled it, this fails
         os.rename(new, target)
     elif not _exchange(new, target):
         old = new.with_name(_OLD)  # `_remove_dead` brings it back if this process ends between the two steps
@@ -185,7 +185,7 @@ def _take_place(new: Path, target: Path, replace: bool) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two paths in one step; False where the system or the file system cannot."""
+    """Swap two paths atomically; False if the system or the file system cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError, TypeError):  # not Linux, or an old C library
@@ -196,12 +196,12 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @contextlib.contextmanager
 def _work_folder(target: Path) -> Iterator[Path]:
-    """A locked folder beside the target, so on the same file system; it is removed when the block ends."""
+    """A locked folder beside the target, hence on the same file system; it is removed when the block ends."""
     remove_leftovers(target)
     while True:
         folder = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.tmp")
         folder.mkdir()
-        with contextlib.suppress(FileNotFoundError):  # another process took it for a dead one's before it was locked
+        with contextlib.suppress(FileNotFoundError):  # another process removed it as abandoned before it was locked
             descriptor = _lock(folder / _LOCK, os.O_CREAT)
             break
     try:
@@ -213,7 +213,7 @@ def _work_folder(target: Path) -> Iterator[Path]:
 
 
 def _remove_dead(parent: Path, name: str | None) -> None:
-    with contextlib.suppress(OSError):  # a folder that cannot be listed, or that is not there
+    with contextlib.suppress(OSError):  # an unreadable or missing folder
         for path in list(parent.iterdir()):
             match = _WORK_FOLDER.fullmatch(path.name)
             if match and name in (None, match["name"]) and path.is_dir() and not path.is_symlink():
@@ -221,9 +221,9 @@ def _remove_dead(parent: Path, name: str | None) -> None:
 
 
 def _remove_if_dead(folder: Path, target: Path) -> None:
-    with contextlib.suppress(OSError):  # of another user, or removed by another process: not ours to report
+    with contextlib.suppress(OSError):  # another user's, or removed by another process: not ours to report
         if not any(folder.iterdir()):
-            folder.rmdir()  # its writer died before it held the lock, or notices and makes another
+            folder.rmdir()  # its writer died before locking it, or will notice and make another
             return
         descriptor = _lock(folder / _LOCK, 0)
         if descriptor is None:
@@ -238,7 +238,7 @@ def _remove_if_dead(folder: Path, target: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Remove a work folder. The lock goes last: without it the folder would not be known as one."""
+    """Remove a work folder. The lock goes last: it marks the folder as a work folder."""
     with contextlib.suppress(OSError):
         for entry in list(folder.iterdir()):
             if entry.is_dir() and not entry.is_symlink():
@@ -251,7 +251,7 @@ def _clear(folder: Path) -> None:
 
 
 def _lock(path: Path, flags: int) -> int | None:
-    """A descriptor that holds the lock of this file, or None where another process or thread holds it."""
+    """A descriptor that holds this file's lock, or None if another process or thread holds it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | flags, 0o666)
         try:
@@ -265,11 +265,11 @@ def _lock(path: Path, flags: int) -> int | None:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # it was removed by who held it before: open the one that is there now
+        os.close(descriptor)  # the previous holder removed the file: open the current one
 
 
 def _try_lock(descriptor: int, writer: bool) -> bool:
-    """Without locks a writer goes on unlocked, and nobody's work folder is taken for a dead one's."""
+    """Without lock support a writer proceeds unlocked, and no work folder counts as abandoned."""
     if sys.platform == "win32":
         return writer
     try:
@@ -283,14 +283,14 @@ def _try_lock(descriptor: int, writer: bool) -> bool:
 
 def _unlock(descriptor: int) -> None:
     if sys.platform != "win32":
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing alone would leave it with a fork that is still there
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing alone would leave it with a fork that still runs
     os.close(descriptor)
 
 
 def _release(descriptor: int, path: Path) -> None:
-    """Remove a lock file while it is held: who opened it before finds that it is no longer at this path."""
+    """Remove a lock file while holding it; a process that opened it earlier sees that it is gone from this path."""
     with contextlib.suppress(OSError):
         path.unlink()
     _unlock(descriptor)
-    if sys.platform == "win32":  # an open file cannot be removed there
+    if sys.platform == "win32":  # an open file cannot be removed on Windows
         path.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """The native core, and its first two kernels: top-k of sparse rows and balanced clustering.
 
-Importing this package without the extension raises `MissingCore`. Arguments are checked here, once. Knows nothing about
+Importing this package without the extension raises `MissingCore`. All arguments are checked here. Knows nothing about
 labels, documents or models.
 """
 
@@ -29,9 +29,9 @@ MAX_INT32 = np.iinfo(np.int32).max
 def topk_csr(
     indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, k: int, n_threads: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k best stored entries of each sparse row: ids (n, k) int64, scores (n, k) float32.
+    """The k largest stored entries of each sparse row: ids (n, k) int64, scores (n, k) float32.
 
-    Sorted by score, ties by smaller id; −1 and −inf where a row has fewer than k entries.
+    Sorted by score, ties by smaller id; padded with −1 and −inf if a row has fewer than k entries.
     """
     if k < 1:
         raise ConfigError("k must be positive", got=k, allowed="1 or more")
@@ -52,8 +52,8 @@ def balanced_clusters_csr(
 ) -> np.ndarray:
     """The cluster of each sparse row, (n,) int32, by recursive balanced 2-means on the L2-normalised rows.
 
-    Every split halves a cluster exactly (the first half gets the odd row); `n_clusters` is a power of two. The answer
-    depends on the rows and the seed alone, never on the threads.
+    Every split halves a cluster exactly (the first half gets the odd row); `n_clusters` is a power of two. The result
+    depends only on the rows and the seed, not on the number of threads.
     """
     arrays = _csr(indptr, indices, data, n_columns)
     _check_finite(arrays[2])
@@ -62,7 +62,7 @@ def balanced_clusters_csr(
 
 
 def balanced_clusters_dense(rows: np.ndarray, n_clusters: int, seed: int, n_threads: int | None = None) -> np.ndarray:
-    """As `balanced_clusters_csr`, for dense rows (n, D) float32."""
+    """Like `balanced_clusters_csr`, for dense rows (n, D) float32."""
     _check_array("rows", rows, "float32", n_dimensions=2)
     _check_finite(rows)
     _check_clusters(n_clusters, seed)
@@ -72,14 +72,14 @@ def balanced_clusters_dense(rows: np.ndarray, n_clusters: int, seed: int, n_thre
 def _csr(
     indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, n_columns: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The three arrays of a sparse matrix, checked, in the types the kernels take."""
+    """The three arrays of a sparse matrix, checked and cast to the types the kernels take."""
     _check_array("indptr", indptr, "integer", n_dimensions=1)
     _check_array("indices", indices, "integer", n_dimensions=1)
     _check_array("data", data, "float32", n_dimensions=1)
     if len(indices) != len(data):
         raise DataError("indices and data differ in length", got=(len(indices), len(data)))
     if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != len(data) or (indptr[1:] < indptr[:-1]).any():
-        raise DataError("indptr must rise from 0 to the number of entries", allowed=f"0 … {len(data)}")
+        raise DataError("indptr must be non-decreasing from 0 to the number of entries", allowed=f"0 … {len(data)}")
     limit = MAX_INT32 if n_columns is None else n_columns
     if len(indices) and not 0 <= indices.min() <= indices.max() < limit:
         raise DataError("column out of range", got=(indices.min(), indices.max()), allowed=f"0 to {limit - 1}")
@@ -110,7 +110,7 @@ def _check_clusters(n_clusters: int, seed: int) -> None:
 
 
 def _threads(n_threads: int | None) -> int:
-    """As many as asked for; by default as many as this process may use."""
+    """The requested number of threads, by default as many as this process may use."""
     if n_threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if n_threads < 1:

@@ -1,7 +1,7 @@
-"""Rows of a table that a batch touched, their summed gradients and Adam's step.
+"""Sparse Adam: sums the gradients of the table rows that a batch touched, and updates those rows.
 
-Gradients of the same row are summed and applied in one pass, so that neither the sum nor the intermediate steps exist
-as arrays of their own. Knows nothing about optimisers or schedules.
+Gradients of the same row are summed and applied in one pass, without intermediate arrays. Knows nothing about
+optimisers or schedules.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from xclearn.kernels import _native, _threads
 
 @final
 class AdamStep(NamedTuple):
-    """The numbers of one step."""
+    """The coefficients of one step."""
 
-    size: float  # the learning rate, corrected for the moments' start at zero
-    first_share: float  # of the gradient in the first moment
-    second_share: float  # of its square in the second
+    size: float  # the learning rate with Adam's bias correction
+    first_share: float  # weight of the gradient in the first moment
+    second_share: float  # weight of its square in the second moment
     epsilon: float
 
 
@@ -35,13 +35,13 @@ class AdamTable(NamedTuple):
 def adam_rows(
     table: AdamTable, ids: np.ndarray, gradients: np.ndarray, step: AdamStep, n_threads: int | None = None
 ) -> None:
-    """Move the rows `ids` (m,) int64, which may repeat, by their summed gradients (m, D) float32."""
+    """Update the rows `ids` (m,) int64, which may repeat, by their summed gradients (m, D) float32."""
     _native.adam_rows(*table, ids, gradients, *step, _threads(n_threads))
 
 
 @final
 class Entries(NamedTuple):
-    """What bags take of a table: entry i of bag `owner[i]` is `weights[i]` times the row `ids[i]`."""
+    """Weighted sums of table rows: entry i adds `weights[i]` times row `ids[i]` to bag `owner[i]`."""
 
     ids: np.ndarray  # (m,) int64
     owner: np.ndarray  # (m,) int64
@@ -51,5 +51,5 @@ class Entries(NamedTuple):
 def bag_gradient(
     entries: Entries, gradients: np.ndarray, n_rows: int, n_threads: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that any bag takes, ascending (t,), and their gradients (t, D), from those of the bags (n, D)."""
+    """The rows used by any bag, ascending (t,), and their gradients (t, D), given the bags' gradients (n, D)."""
     return _native.bag_gradient(*entries, gradients, n_rows, _threads(n_threads))

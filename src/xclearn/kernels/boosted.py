@@ -1,4 +1,4 @@
-"""Sums of regression trees over rows of values. Knows nothing about how trees are learnt."""
+"""Predicts with boosted regression trees. Knows nothing about how they are trained."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xclearn.kernels import _native, _threads
 
 @final
 class BoostedTrees:
-    """Trees by node: a node goes left where value ≤ threshold, a leaf is its own child."""
+    """Trees as arrays of nodes: a node goes left if value ≤ threshold; a leaf is its own child."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class BoostedTrees:
         values: np.ndarray,
         base: float,
     ) -> None:
-        """Arrays (N,) of nodes but for `roots` (T,): int32, but thresholds and values float64, `missing_left` bool."""
+        """Arrays (N,) over nodes, `roots` (T,): int32, thresholds and values float64, `missing_left` bool."""
         self.roots = roots
         self.columns = columns
         self.thresholds = thresholds
@@ -35,7 +35,7 @@ class BoostedTrees:
         self.base = base
 
     def __call__(self, rows: np.ndarray, n_threads: int | None = None) -> np.ndarray:
-        """Sum (m,) float64 of the leaf values reached by each row (m, F) float32; a NaN is a missing value."""
+        """Sum (m,) float64 of the leaf values that each row (m, F) float32 reaches; NaN is a missing value."""
         threads = _threads(n_threads)
         if rows.ndim != 2 or rows.dtype != np.float32:
             raise DataError("rows have the wrong dimensions or type", got=f"{rows.ndim} of {rows.dtype}")

@@ -1,7 +1,7 @@
 """Top-k of dense score rows in NumPy, exact, with deterministic ties (score descending, column ascending).
 
-Each row is cut into groups. The k-th largest group maximum is a bound that at least k entries reach, so only the groups
-whose maximum reaches it are looked into, and only the entries that reach it are sorted.
+Each row is cut into groups. At least k entries reach the k-th largest group maximum, so only groups whose maximum
+reaches this bound are searched, and only entries that reach it are sorted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _GROUP = 64  # a row of 100K scores has 1.6K groups: cheap to partition
 
 
 def topk_dense(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """`scores` (n, L) → ids (n, k) int64 and their scores (n, k), best first; k ≤ L. A NaN counts as −∞."""
+    """`scores` (n, L) → ids (n, k) int64 and their scores (n, k), best first; k ≤ L. NaN counts as −∞."""
     n, n_columns = scores.shape
     whole = n_columns // _GROUP * _GROUP
     groups = scores[:, :whole].reshape(n, whole // _GROUP, _GROUP)  # (n, groups, 64)
@@ -27,7 +27,7 @@ def topk_dense(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     columns = np.concatenate([group[member] * _GROUP + offset, rest + whole])
     values = scores[rows, columns]
     order = np.lexsort((columns, -values, rows))
-    first = np.searchsorted(rows[order], np.arange(n))  # (n,) where each row's entries start
+    first = np.searchsorted(rows[order], np.arange(n))  # (n,) start of each row's entries
     best = order[first[:, None] + np.arange(k)]  # (n, k)
     return columns[best], values[best]
 

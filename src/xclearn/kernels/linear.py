@@ -16,30 +16,30 @@ from xclearn.kernels import _native, _threads
 
 @final
 class Linear(NamedTuple):
-    """What a classifier minimises, and how closely."""
+    """The objective of a classifier, and when to stop."""
 
     loss: Literal["squared_hinge", "logistic"]
-    cost: float  # of the loss against the length of the weights
-    bias: float | None  # fixed at this, or None: learnt as the weight of a feature of one
-    tolerance: float  # largest gradient of the dual that ends the descent
+    cost: float  # weight of the loss against the norm of the weights
+    bias: float | None  # fixed at this value, or None: learnt as the weight of a constant feature
+    tolerance: float  # stop once the dual's largest gradient is below this
     max_passes: int  # over the examples
-    threshold: float  # weights up to this are dropped
+    threshold: float  # weights of at most this magnitude are dropped
 
 
 @final
 class Problems(NamedTuple):
-    """Problems over rows of one matrix. Those of a group stand together and share its rows as examples."""
+    """Problems over rows of one matrix; the problems of a group are contiguous and share its rows as examples."""
 
     features: sp.csr_matrix  # (N, V) float32
-    groups: sp.csr_matrix  # (G, N) the rows of each group
-    problems: np.ndarray  # (G + 1,) where the problems of each group start
-    positives: sp.csr_matrix  # (P, N) the positive rows of each problem; those outside of its group do not count
+    groups: sp.csr_matrix  # (G, N) rows of each group
+    problems: np.ndarray  # (G + 1,) start of each group's problems
+    positives: sp.csr_matrix  # (P, N) positive rows of each problem; rows outside its group are ignored
 
 
 def train_linear(
     problems: Problems, settings: Linear, seed: int, n_threads: int | None = None
 ) -> tuple[sp.csr_matrix, np.ndarray]:
-    """The weights (P, V) and biases (P,), float32. They depend on the problems and the seed, not on the threads."""
+    """The weights (P, V) and biases (P,), float32; independent of the number of threads."""
     _check(problems)
     threads = _threads(n_threads)
     features = sp.csr_matrix(problems.features, dtype=np.float32)
@@ -69,21 +69,21 @@ def train_linear(
 
 @final
 class SparseWeights(NamedTuple):
-    """Of P classifiers, one after the other. Plain arrays: a scipy matrix copies the starts whenever it is made."""
+    """Weights of P classifiers in CSR form. Plain arrays: constructing a scipy matrix copies the starts."""
 
     starts: np.ndarray  # (P + 1,) int64
-    columns: np.ndarray  # (E,) int32, each a column of the rows that are asked about
+    columns: np.ndarray  # (E,) int32 columns of the documents' features
     values: np.ndarray  # (E,) float32
 
 
 def listed_logits(
     documents: sp.csr_matrix, weights: SparseWeights, ids: np.ndarray, n_threads: int | None = None
 ) -> np.ndarray:
-    """w_l · x of each row (n, V) with its own classifiers `ids` (n, m) of these weights; 0 where an id is −1."""
+    """w_l · x of each document (n, V) with its own classifiers `ids` (n, m); 0 where an id is −1."""
     if len(ids) != documents.shape[0]:
         raise DataError("rows and ids do not fit", got=(documents.shape, ids.shape))
     if ids.size and not -1 <= ids.min() <= ids.max() < len(weights.starts) - 1:
-        raise DataError("ids point outside of the weights", got=(int(ids.min()), int(ids.max())))
+        raise DataError("classifier ids are out of range", got=(int(ids.min()), int(ids.max())))
     threads = _threads(n_threads)
     rows = _int64(documents.indptr), _int32(documents.indices), np.ascontiguousarray(documents.data, dtype=np.float32)
     return _native.listed_logits(*rows, documents.shape[1], *weights, _int64(ids), threads)
@@ -96,7 +96,9 @@ def _check(problems: Problems) -> None:
         raise DataError("features, groups and positives differ in rows", got=got)
     walks = len(starts) == groups.shape[0] + 1 and starts[0] == 0 and starts[-1] == positives.shape[0]
     if not walks or (starts[1:] < starts[:-1]).any():
-        raise DataError("problems do not walk through the groups", got=starts, allowed=f"0 … {positives.shape[0]}")
+        raise DataError(
+            "the starts of groups do not cover the problems", got=starts, allowed=f"0 … {positives.shape[0]}"
+        )
     if not np.isfinite(features.data).all():
         raise DataError("features must be finite", got="NaN or infinity")
 

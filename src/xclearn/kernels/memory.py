@@ -1,7 +1,7 @@
-"""Rows of a sparse matrix nearest to others, and what the labels of such rows say.
+"""Nearest rows of a sparse matrix, and the votes of their labels.
 
-The matrix stands by feature, as an inverted index: what a row asks for are the runs of its own features. Knows nothing
-about texts, models or folders.
+The matrix is stored by feature, as an inverted index, so that a query reads only the lists of its own features. Knows
+nothing about texts, models or folders.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from xclearn.kernels import _native, _threads
 
 @final
 class Votes(NamedTuple):
-    """What the nearest documents of n rows say, row after row, labels ascending."""
+    """Votes of the nearest documents of n queries, in CSR form with labels ascending."""
 
     starts: np.ndarray  # (n + 1,) int64
     labels: np.ndarray  # (m,) int32
-    shares: np.ndarray  # (m,) float64 of the documents' weights
-    nearest: np.ndarray  # (m,) float64 the largest similarity of a document with the label
+    shares: np.ndarray  # (m,) float64 share of the documents' weights
+    nearest: np.ndarray  # (m,) float64 largest similarity of a document with the label
 
 
 @final
@@ -40,9 +40,9 @@ class RowIndex:
         return cls(sp.csr_matrix(rows.T, dtype=np.float32))
 
     def nearest(self, queries: sp.csr_matrix, k: int, n_threads: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The k rows with the largest products above 0 with each query (n, V): ids int64 and products float32 (n, k).
+        """The k rows with the largest positive product with each query (n, V): ids int64, products float32 (n, k).
 
-        Best first, then by id; −1 and −∞ where there are fewer.
+        Best first, ties by smaller id; padded with −1 and −∞.
         """
         threads = _threads(n_threads)
         if k < 1:
@@ -66,7 +66,7 @@ class DocumentLabels:
     def votes(
         self, ids: np.ndarray, similarities: np.ndarray, power: float = 1.0, n_threads: int | None = None
     ) -> Votes:
-        """What the documents `ids` (n, k), −1 after the last, say with weights similarity^power."""
+        """Votes of the documents `ids` (n, k), padded with −1, weighted by similarity^power."""
         threads = _threads(n_threads)
         wanted = np.ascontiguousarray(ids, dtype=np.int64), np.ascontiguousarray(similarities, dtype=np.float32)
         return Votes(*self._core.votes(*wanted, float(power), threads))
@@ -77,7 +77,7 @@ class DocumentLabels:
 
 
 def _arrays(matrix: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Starts, columns and values in the types the kernels take."""
+    """Starts, columns and values, cast to the types the kernels take."""
     return (
         np.ascontiguousarray(matrix.indptr, dtype=np.int64),
         np.ascontiguousarray(matrix.indices, dtype=np.int32),

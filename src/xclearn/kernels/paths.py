@@ -1,7 +1,6 @@
-"""The labels at the ends of the best paths from documents through clusters.
+"""Finds the labels on the best paths from documents through clusters.
 
-`algorithms.elias.learned_edges` has the same search in torch, for a GPU. Knows nothing about how clusters and edges are
-scored.
+`algorithms.elias.learned_edges` has the same search in torch, for a GPU. Knows nothing about how scores are computed.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from xclearn.kernels import _native
 
 
 class Clusters(NamedTuple):
-    """The clusters explored for each document, and the labels that must be found if a path leads to them."""
+    """The clusters explored for each document, and the labels to include if a path leads to them."""
 
-    starts: np.ndarray  # (n + 1,) int64 where each document's clusters start
+    starts: np.ndarray  # (n + 1,) int64 start of each document's clusters
     clusters: np.ndarray  # (p,) int32
     scores: np.ndarray  # (p,) float32
     wanted_starts: np.ndarray  # (n + 1,) int64
@@ -26,9 +25,10 @@ class Clusters(NamedTuple):
 def best_paths(
     query: Clusters, labels: np.ndarray, strengths: np.ndarray, n_labels: int, k: int, n_threads: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Document, label, cluster, slot (int64) and whether it is wanted, of the k best labels of each document.
+    """Document, label, cluster, slot (int64) and whether it is wanted, for the k best labels of each document.
 
-    A path's score is its cluster's plus its edge's `strengths` (C, E); `labels` (C, E) int32 says where edges lead, −1:
-    nowhere. Wanted labels come before others, ties go to the smaller id; the answer ascends by document and label.
+    A path's score is the cluster's score plus the edge's strength in `strengths` (C, E); `labels` (C, E) int32 are the
+    labels that edges lead to, −1 for none. Wanted labels rank first, ties go to the smaller id; the result is sorted by
+    document and label.
     """
     return _native.best_paths(*query, labels, strengths, n_labels, k, n_threads)

@@ -1,8 +1,8 @@
 """Random walks with restart between labels and documents.
 
-From a label the walk goes to one of its documents and from there to one of that document's labels; before each step it
-goes back to where it began with a given probability. Every draw is a function of (seed, label, step), so that
-threads do not change an answer. Knows nothing about what the graph is for.
+A step goes from a label to one of its documents, and from there to one of that document's labels; before each step the
+walk restarts with a given probability. Every draw is a function of (seed, label, step), so results do not depend on the
+number of threads. Knows nothing about what the graph is for.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from xclearn.kernels import _native, _threads
 def random_walks(
     relevance: sp.csr_matrix, steps: int, restart: float, top: int, seed: int, n_threads: int | None = None
 ) -> sp.csr_matrix:
-    """How often the walk from each label visits the labels, (L, L) float32, from relevance (N, L).
+    """How often the walk from each label visits every label, (L, L) float32, given relevance (N, L).
 
-    Of each label the `top` others visited most are kept (ties by smaller id) and the label itself, at least once.
+    Each row keeps the `top` other labels visited most (ties by smaller id), and the label itself with at least one
+    visit.
     """
     by_document = sp.csr_matrix(relevance)
     by_label = sp.csr_matrix(relevance.T)

@@ -1,4 +1,4 @@
-"""Labels into balanced clusters, and the label vectors that the clustering takes.
+"""Balanced clustering of labels, and the label vectors that it takes.
 
 Knows nothing about models or training. The clustering itself is a kernel; which vectors a label has (its documents, its
 text, smoothed over a graph) is the caller's choice.
@@ -16,7 +16,7 @@ from xclearn.errors import ConfigError, DataError
 def cluster_labels(
     rows: sp.csr_matrix | np.ndarray, n_clusters: int, seed: int, n_threads: int | None = None
 ) -> np.ndarray:
-    """The cluster of each label, (L,) int32, from one vector a label, by recursive balanced 2-means.
+    """The cluster of each label, (L,) int32, from one vector per label, by recursive balanced 2-means.
 
     `n_clusters` is rounded up to a power of two; no cluster is empty, and sizes differ by at most one.
     """

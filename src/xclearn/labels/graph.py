@@ -1,7 +1,7 @@
-"""Graphs of labels: random walks over relevance, co-occurrence, personalised PageRank, or edges that a user brings.
+"""Graphs of labels: random walks over relevance, co-occurrence, personalised PageRank, or edges from a file.
 
-A graph is a sparse matrix (L, L): entry (l, m) is the weight of the edge from label l to label m; the diagonal is never
-empty. Labels with many documents ("head") have an edge to themselves only. Knows nothing about models or texts.
+A graph is a sparse matrix (L, L): entry (l, m) is the weight of the edge from label l to label m; every label has an
+edge to itself. Labels with many documents ("head labels") have no other edge. Knows nothing about models or texts.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from xclearn.files import numbered_lines
 from xclearn.kernels.walks import random_walks
 from xclearn.writing import atomic_path
 
-_LABELS_AT_ONCE = 2048  # rows of a product of labels with labels that are held at a time
-_EDGES_AT_ONCE = 1 << 18  # edges whose two vectors are held at a time
-_EDGE_BYTES = 24  # an edge while its graph is made: id and weight, twice, and the order of both
-_HOPS, _REST = 32, 1e-3  # of a PageRank: the most, and the remaining share at which it stops early
-_KEPT = 256  # labels a hop goes on from
-_TELEPORT = 0.05  # share of a Perron vector that comes from everywhere: without it most graphs have none
+_LABELS_AT_ONCE = 2048  # rows of a label-by-label product held at a time
+_EDGES_AT_ONCE = 1 << 18  # edges whose vectors are held at a time
+_EDGE_BYTES = 24  # per edge while a graph is built: id and weight, twice, and their sort order
+_HOPS, _REST = 32, 1e-3  # of a PageRank: the maximum, and the remaining mass at which it stops early
+_KEPT = 256  # labels that a hop continues from
+_TELEPORT = 0.05  # teleport probability of the Perron vector: without it most graphs have none
 _SHOWN = 5  # unknown names that an error lists
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class RandomWalk:
-    """Visits of a walk with restart from each label."""
+    """Visit counts of a random walk with restart from each label."""
 
-    steps: Count = 400  # of the walk from each label
-    restart: Share = 0.8  # chance of going back to the label before a step
+    steps: Count = 400  # length of the walk from each label
+    restart: Share = 0.8  # probability of restarting at the label before each step
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Cooccurrence:
-    """Documents that two labels share."""
+    """The number of documents that two labels share."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class PageRank:
-    """What the visits of a random walk tend to as it gets longer."""
+    """Personalised PageRank: the limit of a random walk's visits as it gets longer."""
 
-    restart: Share = 0.2  # chance of going back to the label before a step
+    restart: Share = 0.2  # probability of restarting at the label before each step
 
 
 @final
@@ -68,17 +68,17 @@ class EdgeList:
 @final
 @dataclass(frozen=True, kw_only=True)
 class LabelGraph:
-    """Where the edges come from, which are kept, and how they are weighted."""
+    """The source of the edges, how many are kept, and how they are weighted."""
 
     source: RandomWalk | Cooccurrence | PageRank | EdgeList = field(default_factory=RandomWalk)  # of the edges
-    edges: Count = 10  # other labels that each is bound to at most
-    head: Number = 500  # labels with more documents than this are bound to themselves alone
+    edges: Count = 10  # edges from each label to others, at most
+    head: Number = 500  # labels with more documents than this have an edge to themselves only
     normalisation: Literal["two_sided", "perron", "rows"] = "two_sided"  # of the weights
 
     def build(
         self, relevance: sp.csr_matrix, names: Sequence[str], seed: int, memory: int | None = None
     ) -> sp.csr_matrix:
-        """The unnormalised graph; `memory` is the bytes it may take while it is made."""
+        """The unnormalised graph; `memory` limits the bytes used while building it."""
         source, top, head = self.source, self.edges, self.head
         if isinstance(source, RandomWalk):
             steps, restart = source.steps, source.restart
@@ -96,7 +96,7 @@ class LabelGraph:
         return cooccurrence_graph(relevance, top=top, head=head, memory=memory)
 
     def normalise(self, graph: sp.csr_matrix) -> sp.csr_matrix:
-        """The graph with its weights scaled."""
+        """The graph with normalised weights."""
         return NORMALISATIONS[self.normalisation](graph)
 
 
@@ -110,13 +110,15 @@ def random_walk_graph(
     head: int | None = None,
     memory: int | None = None,
 ) -> sp.csr_matrix:
-    """Visits of one walk from each label: of the `top` other labels visited most, and of itself.
+    """Visit counts of one walk from each label: the `top` other labels visited most, and the label itself.
 
-    The answer depends on the arguments alone, not on threads. Labels with more than `head` documents are not entered.
+    The result does not depend on the number of threads. The walk never enters labels with more than `head` documents.
     """
     if not 0 <= restart <= 1 or min(steps, top) < 1:
         got = f"steps {steps}, restart {restart}, top {top}"
-        raise ConfigError("no such walk", got=got, allowed="1 or more steps and edges, a restart from 0 to 1")
+        raise ConfigError(
+            "random walk settings are out of range", got=got, allowed="1 or more steps and edges, a restart from 0 to 1"
+        )
     _require_room(min(top, steps), relevance.shape[1], memory)
     return random_walks(_connected(relevance, head), steps, restart, top, seed)
 
@@ -124,7 +126,7 @@ def random_walk_graph(
 def cooccurrence_graph(
     relevance: sp.csr_matrix, *, top: int, head: int | None = None, memory: int | None = None
 ) -> sp.csr_matrix:
-    """Documents that two labels share: YᵀY, some rows at a time."""
+    """The number of documents that two labels share: YᵀY, computed in blocks of rows."""
     _require_room(top, relevance.shape[1], memory)
     by_document = _connected(relevance, head)
     by_label = sp.csr_matrix(by_document.T)
@@ -134,7 +136,7 @@ def cooccurrence_graph(
 def pagerank_graph(
     relevance: sp.csr_matrix, *, restart: float, top: int, head: int | None = None, memory: int | None = None
 ) -> sp.csr_matrix:
-    """The share of visits each label gets from the endless walk with restart from each label."""
+    """Personalised PageRank of every label, for a restart at each label."""
     _require_room(max(top, _KEPT * _LABELS_AT_ONCE // max(1, relevance.shape[1])), relevance.shape[1], memory)
     by_document = _connected(relevance, head)
     to_documents = row_shares(sp.csr_matrix(by_document.T))
@@ -154,9 +156,10 @@ def pagerank_graph(
 
 
 def read_edges(path: str | Path, names: Sequence[str], memory: int | None = None) -> sp.csr_matrix:
-    """The graph of a file of edges; equal edges are summed, a label's missing edge to itself is 1.
+    """The graph of an edge file; repeated edges are summed, and a label's missing edge to itself gets weight 1.
 
-    Of a SKOS vocabulary the broader, narrower and related labels are bound, and concepts that are no labels left out.
+    For a SKOS vocabulary, edges are its broader, narrower and related relations between labels; other concepts are
+    ignored.
     """
     if data_file(Path(path)).suffix in SKOS:
         known = set(names)
@@ -175,9 +178,7 @@ def edges_graph(
     sides, weights = array("q"), array("f")
     for one, other, weight in edges:
         if not (math.isfinite(weight) and weight >= 0):
-            raise DataError(
-                f"the weight of '{one}' to '{other}' is not a weight", where=where, got=weight, allowed="≥ 0"
-            )
+            raise DataError(f"the weight from '{one}' to '{other}' is invalid", where=where, got=weight, allowed="≥ 0")
         unknown.update((name, None) for name in (one, other) if name not in number)
         sides.extend((number.get(one, 0), number.get(other, 0)))
         weights.append(weight)
@@ -191,7 +192,7 @@ def edges_graph(
 
 
 def write_edges(path: str | Path, graph: sp.csr_matrix, names: Sequence[str]) -> None:
-    """The form that `read_edges` reads."""
+    """Write a graph in the format that `read_edges` reads."""
     separator = "," if Path(path).suffix == ".csv" else "\t"
     edges = sp.coo_matrix(graph)
     with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
@@ -201,13 +202,13 @@ def write_edges(path: str | Path, graph: sp.csr_matrix, names: Sequence[str]) ->
 
 
 def two_sided(graph: sp.csr_matrix) -> sp.csr_matrix:
-    """Each weight over the roots of its row's and its column's sum: edges to and from rare labels gain."""
+    """Each weight divided by the square roots of its row sum and column sum, which favours edges of rare labels."""
     rows, columns = (np.asarray(graph.sum(axis=axis)).ravel() for axis in (1, 0))
     return _scaled(graph, 1 / np.sqrt(rows), 1 / np.sqrt(np.maximum(columns, 1e-12)))
 
 
 def perron(graph: sp.csr_matrix) -> sp.csr_matrix:
-    """Chung's symmetric form of a directed graph: ½ (Φ^½ P Φ^−½ + Φ^−½ Pᵀ Φ^½), φ being the walk's own distribution."""
+    """Chung's symmetric form of a directed graph: ½ (Φ^½ P Φ^−½ + Φ^−½ Pᵀ Φ^½), φ its stationary distribution."""
     step = row_shares(graph)
     share = np.full(graph.shape[0], 1 / max(1, graph.shape[0]))
     for _ in range(_HOPS):
@@ -217,7 +218,7 @@ def perron(graph: sp.csr_matrix) -> sp.csr_matrix:
 
 
 def row_shares(matrix: sp.csr_matrix) -> sp.csr_matrix:
-    """Rows that sum to one: a label's vector becomes the mean of its neighbours'."""
+    """Rows normalised to sum to one, so that a product averages over neighbours."""
     sums = np.asarray(matrix.sum(axis=1)).ravel()
     return _scaled(matrix, 1 / np.where(sums > 0, sums, 1), np.ones(matrix.shape[1]))
 
@@ -230,7 +231,7 @@ NORMALISATIONS: dict[str, Callable[[sp.csr_matrix], sp.csr_matrix]] = {
 
 
 def strongest_edges(graph: sp.csr_matrix, top: int) -> sp.csr_matrix:
-    """Of each label the `top` strongest edges to others, ties by smaller id, and the one to itself."""
+    """Each label's `top` strongest edges to others (ties by smaller id) and its edge to itself."""
     others = sp.coo_matrix(graph)
     apart = others.row != others.col
     loops = sp.diags_array(graph.diagonal())
@@ -239,7 +240,7 @@ def strongest_edges(graph: sp.csr_matrix, top: int) -> sp.csr_matrix:
 
 
 def prune_by_vectors(graph: sp.csr_matrix, vectors: np.ndarray, least: float) -> sp.csr_matrix:
-    """Without the edges between labels whose vectors (L, D) have a cosine below `least`; a label keeps itself."""
+    """Drop edges between labels whose vectors (L, D) have a cosine below `least`; edges to oneself stay."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.maximum(norms, 1e-12)
     edges = sp.coo_matrix(graph)
@@ -251,12 +252,12 @@ def prune_by_vectors(graph: sp.csr_matrix, vectors: np.ndarray, least: float) ->
 
 
 def cluster_graph(graph: sp.csr_matrix, members: sp.csr_matrix, top: int) -> sp.csr_matrix:
-    """The graph of clusters: weights summed over their labels; `members` is clusters × labels."""
+    """The graph of clusters, with weights summed over their labels; `members` is clusters × labels."""
     return strongest_edges(_with_self(sp.csr_matrix(members @ graph @ members.T)), top)
 
 
 def neighbours(graph: sp.csr_matrix, label: int) -> tuple[np.ndarray, np.ndarray]:
-    """Other labels bound to this one and their weights, strongest first."""
+    """The labels adjacent to this one and the edge weights, strongest first."""
     row = sp.csr_matrix(graph[[label]])
     order = np.lexsort((row.indices, -row.data))
     order = order[row.indices[order] != label]
@@ -264,7 +265,7 @@ def neighbours(graph: sp.csr_matrix, label: int) -> tuple[np.ndarray, np.ndarray
 
 
 def describe(graph: sp.csr_matrix) -> dict[str, Any]:
-    """Counts that say how connected the labels are."""
+    """Counts that describe how connected the labels are."""
     others = np.diff(graph.indptr) - 1
     return {
         "labels": graph.shape[0],
@@ -276,7 +277,7 @@ def describe(graph: sp.csr_matrix) -> dict[str, Any]:
 
 
 def _connected(relevance: sp.csr_matrix, head: int | None) -> sp.csr_matrix:
-    """Relevance without the labels that have more than `head` documents: no walk can enter them."""
+    """Relevance without the labels that have more than `head` documents, which no walk may enter."""
     if head is None:
         return relevance
     kept = _counts(relevance) <= head
@@ -297,14 +298,14 @@ def _counts(relevance: sp.csr_matrix) -> np.ndarray:
 
 
 def _by_rows(n_labels: int, top: int, make: Callable[[slice], sp.csr_matrix]) -> sp.csr_matrix:
-    """A graph made some rows at a time, each cut to its strongest edges at once."""
+    """A graph built in blocks of rows, each pruned to its strongest edges immediately."""
     parts = []
     for start in range(0, n_labels, _LABELS_AT_ONCE):
         rows = slice(start, min(start + _LABELS_AT_ONCE, n_labels))
         loops = np.arange(rows.start, rows.stop)
         block = sp.coo_matrix(make(rows))
         own = block.col == block.row + rows.start
-        on_self = np.ones(len(loops), dtype=np.float32)  # as strong as one visit where there is none
+        on_self = np.ones(len(loops), dtype=np.float32)  # one visit if there was none
         on_self[block.row[own]] = block.data[own]
         others = sp.csr_matrix((block.data[~own], (block.row[~own], block.col[~own])), block.shape)
         selves = sp.csr_matrix((on_self, (np.arange(len(loops)), loops)), block.shape)
@@ -324,7 +325,7 @@ def _largest(matrix: sp.csr_matrix, top: int) -> sp.csr_matrix:
 
 
 def _with_self(graph: sp.csr_matrix) -> sp.csr_matrix:
-    """With an edge of 1 from each label to itself where there is none."""
+    """Add an edge of weight 1 from each label to itself where there is none."""
     return sp.csr_matrix(graph + sp.diags_array((graph.diagonal() == 0).astype(np.float32)), dtype=np.float32)
 
 
@@ -345,7 +346,7 @@ def _lines(path: str | Path, separator: str) -> Iterator[tuple[str, str, float]]
 
 def _edge(cells: list[str], where: str) -> tuple[str, str, float]:
     if len(cells) != 3:
-        raise DataError("a line is label, label, weight", where=where, got=cells)
+        raise DataError("a line must be label, label, weight", where=where, got=cells)
     try:
         return cells[0], cells[1], float(cells[2])
     except ValueError as error:
@@ -353,11 +354,11 @@ def _edge(cells: list[str], where: str) -> tuple[str, str, float]:
 
 
 def _require_room(edges_per_label: int, n_labels: int, memory: int | None) -> None:
-    """Raise if a graph would not fit, with the number of edges that would."""
+    """Raise if the graph would not fit into memory, naming the number of edges that would."""
     fitting = math.inf if memory is None else memory // (_EDGE_BYTES * max(1, n_labels)) - 1
     if edges_per_label > fitting:
         todo = (
-            f"Set edges = {int(fitting)}, or cut the file to as many."
+            f"Set edges = {int(fitting)}, or reduce the file to that many."
             if fitting >= 1
             else "Use a machine with more memory."
         )

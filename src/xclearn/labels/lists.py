@@ -1,4 +1,4 @@
-"""Lists of ids as padded rows (n, m), −1 where there are fewer, and the sparse matrices they stand for.
+"""Converts between lists of ids, as rows (n, m) padded with −1, and sparse matrices.
 
 Knows nothing about what the ids mean.
 """
@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 
 def padded_matrix(ids: np.ndarray, n_columns: int, values: np.ndarray | None = None) -> sp.csr_matrix:
-    """Lists (n, m) as a sparse matrix (n, n_columns) of their values, or of ones; equal ids are summed."""
+    """Lists (n, m) as a sparse matrix (n, n_columns) of their values, or of ones; repeated ids are summed."""
     there = ids >= 0
     rows = np.repeat(np.arange(len(ids)), there.sum(axis=1))
     data = np.ones(len(rows), dtype=np.float32) if values is None else values[there]
@@ -18,7 +18,7 @@ def padded_matrix(ids: np.ndarray, n_columns: int, values: np.ndarray | None = N
 
 
 def padded_rows(matrix: sp.csr_matrix) -> np.ndarray:
-    """The columns of each row's entries (n, most), −1 where there are fewer."""
+    """The columns of each row's entries, padded with −1 to the longest row."""
     sizes = np.diff(matrix.indptr)
     rows = np.full((len(sizes), max(1, int(sizes.max()))), -1, dtype=np.int64)
     rows[np.arange(rows.shape[1]) < sizes[:, None]] = matrix.indices

@@ -1,4 +1,4 @@
-"""Figures of a model on a split: ranking metrics, bins by label frequency, intervals and a paired test."""
+"""Metrics of a model on a split: ranking, bins by label frequency, confidence intervals and a paired test."""
 
 from xclearn.metrics.answers import disagreement, label_figures, reliability, surest_mistakes
 from xclearn.metrics.bins import Bin, mean_by_bin, relevant_scores, volume_bins

@@ -1,6 +1,6 @@
-"""What a report holds beside its figures: whether scores can be believed, single labels, mistakes, where two differ.
+"""Details of a report: calibration, single labels, mistakes, and where two models differ.
 
-Everything is counted from the first k labels of each document. This module knows nothing about label names or texts.
+All of it is counted from the first k labels of each document. Knows nothing about label names or texts.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from xclearn.metrics.report import Report
 
 
 class Reliability(NamedTuple):
-    """Given labels in groups of like scores, the lowest first; groups without labels are left out."""
+    """Predicted labels grouped by score, lowest first, without empty groups."""
 
     score: np.ndarray  # (m,) mean score of a group
-    right: np.ndarray  # (m,) share of its labels that are right
+    right: np.ndarray  # (m,) share of its labels that are correct
     n_given: np.ndarray  # (m,)
-    error: float  # mean distance of the two, weighted by the labels of a group: ECE@k, in percent
+    error: float  # mean |score − right|, weighted by group size: ECE@k, in percent
 
 
 class LabelFigures(NamedTuple):
-    """One row a label, over all labels (L,)."""
+    """Counts for each label, (L,)."""
 
     n_relevant: np.ndarray  # documents that have it
-    n_given: np.ndarray  # documents that it was given to
+    n_given: np.ndarray  # documents it was predicted for
     n_right: np.ndarray  # both
 
 
 class Disagreement(NamedTuple):
-    """Of two models on the same documents: on how many a first label is right, and the rows where they differ most."""
+    """Two models on the same documents: how often the first label is correct, and the rows where they differ most."""
 
     both: int
     first_only: int
@@ -42,7 +42,7 @@ class Disagreement(NamedTuple):
 
 
 def reliability(report: Report, *, k: int = 5, n_groups: int = 10) -> Reliability:
-    """The first k labels of all documents by score, in groups of equal width from 0 to 1."""
+    """The first k labels of all documents, grouped by score in intervals of equal width from 0 to 1."""
     ids, scores, hit = (_first(values, k) for values in (report.ids, report.scores, report.hit))
     given = ids >= 0
     score, right = scores[given], hit[given]
@@ -57,7 +57,7 @@ def reliability(report: Report, *, k: int = 5, n_groups: int = 10) -> Reliabilit
 
 
 def label_figures(report: Report, *, k: int = 5) -> LabelFigures:
-    """How often each label is relevant, given, and both."""
+    """How often each label is relevant, predicted, and both."""
     n_labels = report.relevance.shape[1]
     ids, hit = _first(report.ids, k), _first(report.hit, k)
     n_relevant = np.bincount(report.relevance.indices, minlength=n_labels)
@@ -66,7 +66,7 @@ def label_figures(report: Report, *, k: int = 5) -> LabelFigures:
 
 
 def surest_mistakes(report: Report, most: int) -> list[tuple[int, int]]:
-    """(row, rank) of the wrong labels with the highest scores, at most one a document, the surest first."""
+    """(row, rank) of the wrong labels with the highest scores, at most one per document, highest first."""
     wrong = np.where((report.ids >= 0) & ~report.hit, report.scores, -np.inf)
     rank = wrong.argmax(axis=1)
     score = wrong[np.arange(len(wrong)), rank]
@@ -77,7 +77,7 @@ def surest_mistakes(report: Report, most: int) -> list[tuple[int, int]]:
 def disagreement(first: Report, second: Report, *, k: int = 5) -> Disagreement:
     """Where two reports of the same documents differ."""
     if len(first.hit) != len(second.hit):
-        raise ConfigError("the two reports are not of the same documents", got=(len(first.hit), len(second.hit)))
+        raise ConfigError("the two reports cover different documents", got=(len(first.hit), len(second.hit)))
     one, other = first.hit[:, 0], second.hit[:, 0]
     gain = _first(first.hit, k).sum(axis=1) - _first(second.hit, k).sum(axis=1)  # (n,)
     order = np.argsort(-np.abs(gain), kind="stable")

@@ -1,6 +1,6 @@
 """Where a model's precision comes from: labels in bins of equal training volume, from the head to the tail.
 
-This module knows training counts and a report, nothing about how bins are shown.
+Knows training counts and a report, nothing about how bins are displayed.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from xclearn.metrics.report import Report
 
 
 class Bin(NamedTuple):
-    """Labels of neighbouring training frequency."""
+    """Labels of similar training frequency."""
 
     n_labels: int
-    highest_count: int  # training documents of its most and least frequent label; 0 in an empty bin
+    highest_count: int  # training counts of its most and least frequent label; 0 if empty
     lowest_count: int
     n_relevant: int  # (document, label) pairs of the evaluated truth
     contribution: float  # to P@k, in percentage points: the bins add up to P@k
-    recall: float  # percent of `n_relevant` found in the first k; 0 where there is none
+    recall: float  # percent of `n_relevant` found in the first k; 0 if there are none
 
 
 def volume_bins(report: Report, label_counts: np.ndarray, *, k: int = 5, n_bins: int = 5) -> list[Bin]:
-    """The labels by training count descending, cut into `n_bins` of equal total count (10: deciles).
+    """The labels, by training count descending, cut into `n_bins` of equal total count.
 
-    A label that spans a cut belongs to the bin it starts in, so a bin after a very frequent label can be empty.
+    A label that spans a cut belongs to the bin where it starts, so the bin after a very frequent label can be empty.
     """
     _check(report, label_counts, k, n_bins)
     bin_of_label = _bin_of_label(label_counts.astype(np.int64), n_bins)  # (L,)
@@ -48,9 +48,9 @@ def mean_by_bin(values: np.ndarray, label_counts: np.ndarray, *, n_bins: int = 5
 
 
 def relevant_scores(report: Report, label_counts: np.ndarray, *, n_bins: int = 5) -> list[float]:
-    """The mean score of the labels of each bin where they are relevant; 0 where such a label was not found.
+    """The mean score of relevant labels in each bin; a relevant label that was not found counts as 0.
 
-    Labels that no document has are out; 0 in a bin without others.
+    Labels that no document has are left out; a bin without labels gets 0.
     """
     scores = np.zeros(len(label_counts))
     np.add.at(scores, report.ids[report.hit], report.scores[report.hit])

@@ -1,6 +1,6 @@
-"""How much a clustering of labels forgets: the loss of mutual information between labels and what describes them.
+"""How much information a clustering of labels loses: mutual information between labels and their features.
 
-After Dhillon, Mallela and Kumar (JMLR 2003). Knows nothing about how clusters were made.
+After Dhillon, Mallela and Kumar (JMLR 2003). Knows nothing about how clusters are made.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from xclearn.errors import DataError
 
 
 def mutual_information_loss(described: sp.csr_matrix, cluster_of_label: np.ndarray) -> float:
-    """Percent of the mutual information of labels and features that is lost when a cluster stands for its labels.
+    """Percent of the mutual information between labels and features that is lost when clusters replace labels.
 
-    `described` (L, V) is not negative: how much of each feature the documents of each label hold, or in how many
-    documents (as features) it occurs. 0 where clusters are single labels or their labels are described alike.
+    `described` (L, V) holds non-negative feature weights of each label, summed over its documents. The loss is 0 if
+    each cluster is a single label or its labels have proportional features.
     """
     if described.shape[0] != len(cluster_of_label):
         raise DataError("labels and clusters differ in number", got=(described.shape[0], len(cluster_of_label)))
     if described.nnz == 0 or described.data.min() < 0:
-        raise DataError("what describes the labels must not be negative, nor all zero")
+        raise DataError("label features must be non-negative and not all zero")
     n_labels = described.shape[0]
     n_clusters = int(cluster_of_label.max()) + 1
     ones = np.ones(n_labels)
@@ -30,7 +30,7 @@ def mutual_information_loss(described: sp.csr_matrix, cluster_of_label: np.ndarr
 
 
 def _mutual_information(joint: sp.csr_matrix) -> float:
-    """In nats, of the rows and columns of a matrix of weights."""
+    """Mutual information, in nats, of the rows and columns of a weight matrix."""
     chance = joint.data.astype(np.float64) / joint.data.sum(dtype=np.float64)
     row = np.repeat(np.arange(joint.shape[0]), np.diff(joint.indptr))
     rows = np.bincount(row, weights=chance, minlength=joint.shape[0])

@@ -1,7 +1,7 @@
-"""Predicted label lists against the truth: order, hits, and the pairs that evaluation ignores.
+"""Compares predicted label lists with the truth: order, hits, and the pairs that evaluation ignores.
 
 Everything works on (n, k) arrays and on the entries of the sparse truth, through one sorted key per (row, label):
-nothing is ever dense in labels. This module knows nothing about metrics, models or label names.
+nothing is ever dense in labels. Knows nothing about metrics, models or label names.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def hits(ids: np.ndarray, relevance: sp.csr_matrix) -> np.ndarray:
 
 
 def extra_for_filter(pairs: np.ndarray) -> int:
-    """How many predictions more than k to ask for, so that k are left in every row after the filter."""
+    """How many extra predictions to request so that k remain in every row after filtering."""
     return int(np.bincount(pairs[:, 0]).max(initial=0))
 
 
 def apply_filter(
     predictions: TopK, relevance: sp.csr_matrix, pairs: np.ndarray, rule: str = "both"
 ) -> tuple[TopK, sp.csr_matrix]:
-    """Remove the (row, label) `pairs` from the predictions, which move up, and under the rule `both` from the truth.
+    """Remove the (row, label) `pairs` from the predictions and, under the rule `both`, from the truth.
 
-    `both` neither rewards nor penalises a pair; `predictions` leaves it in the truth, where it can only be missed.
+    Under `both` a pair neither helps nor hurts; under `predictions` it stays in the truth, where it can only be missed.
     """
     if rule not in FILTER_RULES:
         raise ConfigError("unknown filter rule", got=rule, allowed=", ".join(FILTER_RULES))
@@ -47,7 +47,7 @@ def apply_filter(
 
 
 def _without(predictions: TopK, void: np.ndarray) -> TopK:
-    order = np.argsort(void, axis=1, kind="stable")  # (n, k): what stays first, in its old order
+    order = np.argsort(void, axis=1, kind="stable")  # (n, k): kept predictions first, in their old order
     ids = np.where(void, -1, predictions.ids)
     scores = np.where(void, -np.inf, predictions.scores)
     return TopK(np.take_along_axis(ids, order, 1), np.take_along_axis(scores, order, 1))
@@ -61,7 +61,7 @@ def _without_pairs(relevance: sp.csr_matrix, void_keys: np.ndarray) -> sp.csr_ma
 
 
 def _truth_keys(relevance: sp.csr_matrix) -> np.ndarray:
-    """row · L + label of every entry, ascending because a row's indices are sorted."""
+    """row · L + label for every entry, ascending because each row's indices are sorted."""
     row_starts = np.arange(relevance.shape[0], dtype=np.int64) * relevance.shape[1]
     return np.repeat(row_starts, np.diff(relevance.indptr)) + relevance.indices  # (nnz,)
 

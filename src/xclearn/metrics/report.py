@@ -1,4 +1,4 @@
-"""P, nDCG, PSP, PSnDCG, recall and coverage at k, with what each document adds to them.
+"""P, nDCG, PSP, PSnDCG, recall and coverage at k, with each document's contribution.
 
 With y the relevant labels of a document, w the inverse propensities, and sums over the documents of a split:
 
@@ -9,8 +9,8 @@ With y the relevant labels of a document, w the inverse propensities, and sums o
     R@k       hits in the first k / |y|
     C@k       distinct labels hit in the first k of some document, of the distinct labels relevant to some document
 
-A document without labels counts, with 0, in every mean; a list shorter than k is not excused: k stays the divisor.
-This module knows nothing about models, label names or how figures are shown.
+A document without labels counts as 0 in every mean; a list shorter than k is still divided by k.
+Knows nothing about models, label names or how metrics are displayed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RECALL_KS = (10, 20, 100)
 
 
 class Terms(NamedTuple):
-    """What each document adds to a metric: its value is Σ gained / Σ attainable."""
+    """Each document's contribution to a metric, whose value is Σ gained / Σ attainable."""
 
     gained: np.ndarray  # (n,)
     attainable: np.ndarray  # (n,); all ones where the metric is a plain mean
@@ -41,15 +41,17 @@ class Terms(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The figures of one model on one split, in percent, and what they were counted from (filter applied)."""
+    """The metrics of one model on one split, in percent, and the filtered predictions they were computed from."""
 
     values: dict[str, float]  # "P@1": 31.4, …
-    terms: dict[str, Terms]  # of every metric but coverage, which is no sum over documents
+    terms: dict[str, Terms]  # of every metric but coverage, which is not a sum over documents
     ids: np.ndarray  # (n, deepest k) int64 predicted labels
-    scores: np.ndarray  # (n, deepest k) theirs, −∞ where there are fewer
+    scores: np.ndarray  # (n, deepest k) their scores, padded with −∞
     hit: np.ndarray  # (n, deepest k) bool
     relevance: sp.csr_matrix  # (n, L)
-    unknown_labels: Mapping[str, int] = field(default_factory=dict)  # the model has them not -> documents that do
+    unknown_labels: Mapping[str, int] = field(
+        default_factory=dict
+    )  # labels unknown to the model → documents that have them
 
 
 def evaluate_predictions(
@@ -64,8 +66,8 @@ def evaluate_predictions(
 ) -> Report:
     """P, nDCG, PSP and PSnDCG at `ks`, recall and coverage at `recall_ks`.
 
-    Ask the model for `max(recall_ks) + extra_for_filter(filter_pairs)` predictions. Their order here is score
-    descending, then id ascending, whatever order they come in.
+    Ask the model for `max(recall_ks) + extra_for_filter(filter_pairs)` predictions. They are sorted here, by score
+    descending, then id ascending.
     """
     deepest = _deepest((*ks, *recall_ks))
     _check_predictions(predictions, relevance)
@@ -132,7 +134,7 @@ def _of_width(values: np.ndarray, width: int, missing: float) -> np.ndarray:
 
 def _deepest(ks: tuple[int, ...]) -> int:
     if min(ks, default=0) < 1:
-        raise ConfigError("a metric at k needs k of at least 1", got=ks)
+        raise ConfigError("k of a metric must be at least 1", got=ks)
     return max(ks)
 
 
@@ -149,7 +151,7 @@ def _check_predictions(predictions: TopK, relevance: sp.csr_matrix) -> None:
     if len(repeated):
         row, column = repeated[0]
         label = int(ordered[row, column])
-        raise DataError("a label is predicted twice for one document", where=f"row {row}", got=label)
+        raise DataError("a label is predicted twice for the same document", where=f"row {row}", got=label)
 
 
 def _check_truth(relevance: sp.csr_matrix, inverse_propensity: np.ndarray) -> None:

@@ -1,8 +1,8 @@
-"""How sure a figure is: intervals by resampling documents, and a paired test between two models.
+"""Statistical significance: confidence intervals by resampling documents, and a paired test of two models.
 
-Documents are the unit: what one document adds to a metric is drawn as a whole, so a ratio of sums keeps its numerator
-and its denominator together. Coverage is no sum over documents and has neither interval nor test: a resample lacks some
-of the labels, which would pull it down. Everything is the same for the same seed.
+Documents are the unit of resampling: a document's contribution is drawn as a whole, so a ratio of sums keeps numerator
+and denominator together. Coverage is not a sum over documents and has neither interval nor test: a resample lacks some
+labels, which would bias it downwards. Results are deterministic for a given seed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xclearn.metrics.report import Report, Terms
 
 
 class PairedResult(NamedTuple):
-    """The first model's figure minus the second's, in percentage points."""
+    """The first model's metric minus the second's, in percentage points."""
 
     difference: float
     low: float
@@ -39,12 +39,12 @@ def intervals(report: Report, seed: int = 0, repeats: int = 1000, level: float =
 def paired_test(
     first: Report, second: Report, metric: str, *, seed: int = 0, repeats: int = 10_000, level: float = 0.95
 ) -> PairedResult:
-    """Whether two models differ on the same documents: bootstrap interval, and p-value by random swaps of the two."""
+    """Compare two models on the same documents: bootstrap interval, and p-value of a paired randomisation test."""
     shared = first.terms.keys() & second.terms.keys()
     if metric not in shared:
         raise ConfigError("no such metric to test", got=metric, todo=nearest(metric, shared))
     if not _same_truth(first, second):
-        raise DataError("the two reports are not of the same documents, labels and filter", got=metric)
+        raise DataError("the two reports differ in documents, labels or filter", got=metric)
     attainable = first.terms[metric].attainable
     gain = first.terms[metric].gained - second.terms[metric].gained  # (n,)
     low, high = _interval(Terms(gain[:, None], attainable[:, None]), seed, repeats, level)
@@ -58,7 +58,7 @@ def _interval(terms: Terms, seed: int, repeats: int, level: float) -> tuple[np.n
         raise ConfigError("interval settings are out of range", got=(repeats, level), allowed=allowed)
     sums = _resampled_sums(np.hstack(terms), seed, repeats)
     gained, attainable = np.split(sums, 2, axis=1)  # (repeats, metrics) each
-    # A resample of documents without labels has nothing attainable, and gains nothing.
+    # A resample of only unlabelled documents has nothing attainable and gains nothing.
     values = 100 * gained / np.where(attainable > 0, attainable, 1)
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
@@ -72,11 +72,11 @@ def _resampled_sums(columns: np.ndarray, seed: int, repeats: int) -> np.ndarray:
 
 
 def _swap_p_value(gain: np.ndarray, seed: int, repeats: int) -> float:
-    """How often swapping the two models by a coin toss in each document gives at least this difference."""
+    """How often swapping the two models at random in each document gives at least this difference."""
     random, gain = np.random.default_rng(seed), gain[gain != 0]
     swapped = np.array([random.integers(0, 2, len(gain), dtype=bool) @ gain for _ in range(repeats)])
     total = gain.sum()
-    reached = np.abs(total - 2 * swapped) >= abs(total) * (1 - 1e-9)  # equal sums differ in their rounding
+    reached = np.abs(total - 2 * swapped) >= abs(total) * (1 - 1e-9)  # equal sums may differ by rounding
     return float((1 + reached.sum()) / (1 + repeats))
 
 

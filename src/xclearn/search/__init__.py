@@ -1,1 +1,1 @@
-"""Nearest vectors, and the shortlists of labels that are made with them."""
+"""Nearest-neighbour search, and the label shortlists made with it."""

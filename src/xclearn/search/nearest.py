@@ -2,7 +2,7 @@
 
 `ExactSearch` multiplies in blocks on any device. `FaissSearch` needs the extra `ann` and a CPU; `build_search`
 falls back to exact search where the extra is missing, unless an approximate method was requested by name. Knows nothing
-about what the vectors mean; who wants cosines gives vectors of length one.
+about what the vectors mean; for cosines, pass unit vectors.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from xclearn.extras import is_installed, missing
 
 Method = Literal["exact", "hnsw", "ivf"]
 
-_SCORES_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}  # entries of the block of scores: 128 MB, 1 GB
+_SCORES_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 28}  # entries of a block of scores: 128 MB, 1 GB
 _QUERIES_AT_ONCE = {"cpu": 512, "cuda": 4096}
-_EXACT_CPU = 20_000  # vectors up to which exact search on a CPU is no slower than to build an index
+_EXACT_CPU = 20_000  # up to this many vectors, exact search on a CPU is no slower than building an index
 _LINKS, _EF_CONSTRUCTION, _EF_SEARCH = 32, 100, 400  # of the HNSW graph
-_CELL_SIZE, _PROBED = 100, 64  # vectors of an IVF cell on average, cells looked into
+_CELL_SIZE, _PROBED = 100, 64  # mean vectors per IVF cell, cells searched per query
 
 
 class Search(ABC):
-    """Finds the nearest of a set of vectors."""
+    """Finds the nearest among a set of vectors."""
 
     @abstractmethod
     def search(self, queries: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The k nearest of each query (n, D): ids (n, k) int64 and inner products (n, k), best first.
 
-        There are fewer columns when there are fewer vectors; −1 and −∞ where an index found fewer.
+        There are fewer columns if there are fewer vectors; rows where an index found fewer are padded with −1 and −∞.
         """
 
 
 @final
 class ExactSearch(Search):
-    """Every query with every vector, a block of products at a time."""
+    """Multiplies every query with every vector, in blocks."""
 
     def __init__(self, vectors: torch.Tensor) -> None:
         self.vectors = vectors  # (m, D)
@@ -51,7 +51,7 @@ class ExactSearch(Search):
         return torch.cat(ids), torch.cat(scores)
 
     def _best(self, queries: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Block after block, each merged into the best so far."""
+        """Merge each block into the best so far."""
         size = max(k, _SCORES_AT_ONCE[queries.device.type] // max(1, len(queries)))
         ids = torch.empty(len(queries), 0, dtype=torch.int64, device=queries.device)
         scores = torch.empty(len(queries), 0, device=queries.device)
@@ -67,9 +67,9 @@ class ExactSearch(Search):
 
 @final
 class FaissSearch(Search):
-    """An index of faiss: a graph (`hnsw`) or cells (`ivf`).
+    """A faiss index: a graph (`hnsw`) or cells (`ivf`).
 
-    Cells are the same in every run; the links of a graph that several threads build are not.
+    Cells are deterministic; the links of a graph built by several threads are not.
     """
 
     def __init__(self, vectors: torch.Tensor, method: Literal["hnsw", "ivf"]) -> None:
@@ -102,7 +102,7 @@ def build_search(
 
 
 def recall(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    """The share of `wanted` (n, k) that stands in the same row of `found` (n, m)."""
+    """The share of `wanted` (n, k) that appears in the same row of `found` (n, m)."""
     rows = torch.arange(len(wanted), device=wanted.device)[:, None] * (int(wanted.max()) + 1)
     inside = torch.isin(wanted + rows, torch.where(found > wanted.max(), -1, found + rows))
     return float(inside[wanted >= 0].float().mean())
@@ -121,7 +121,7 @@ def _faiss_index(vectors: np.ndarray, method: str) -> Any:
         cells = max(1, n // _CELL_SIZE)
         index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, cells, faiss.METRIC_INNER_PRODUCT)
         index.nprobe = min(cells, _PROBED)
-        index.cp.min_points_per_centroid = 1  # fewer are no reason to print
+        index.cp.min_points_per_centroid = 1  # do not warn about small cells
         index.train(vectors)
     index.add(vectors)
     return index

@@ -1,7 +1,7 @@
-"""Hard negatives for each training document: labels found by label centres, similar documents, clusters or codes.
+"""Hard negatives for each training document, from label centroids, similar documents, clusters or hash codes.
 
-Every source takes the vectors of documents and returns labels and scores, best first, −1 where
-there are fewer. Knows nothing about encoders, classifiers or training.
+Every source takes document vectors and returns labels and scores, best first, padded with −1. Knows nothing about
+encoders, classifiers or training.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from xclearn.parts.label_clusters import membership
 from xclearn.search.nearest import ExactSearch, Method, build_search
 
 ListSource = Literal["centroids", "documents", "both", "cluster", "tree", "hash"]
-Listed: TypeAlias = tuple[np.ndarray, np.ndarray]  # label ids (n, k), −1 where there are fewer, and scores
+Listed: TypeAlias = tuple[np.ndarray, np.ndarray]  # label ids (n, k), padded with −1, and scores
 
-_AT_ONCE = 8192  # documents whose lists are made at a time
-_DOCUMENT_WEIGHT = 0.075  # of similar documents beside label centres, as published
-_NEIGHBOURS = 100  # similar documents whose labels are counted
-_LEAVES = 8  # clusters or leaves whose labels make a list
+_AT_ONCE = 8192  # documents per block
+_DOCUMENT_WEIGHT = 0.075  # weight of similar documents relative to centroids, as published
+_NEIGHBOURS = 100  # similar documents per query
+_LEAVES = 8  # clusters or leaves searched for a list
 _BITS = 128  # of a hash code
 
 
 @final
 @dataclass(frozen=True)
 class Centres:
-    """Label centres: the mean of a label's documents, and further centres for labels with very many."""
+    """Label centroids: the mean of a label's documents, and extra centroids for labels with very many documents."""
 
     vectors: torch.Tensor  # (M, D) of length one
     labels: torch.Tensor  # (M,) ascending
 
     def served(self, vector: str, size: int) -> CentroidSearch:
-        """The candidate stage that finds them again."""
+        """The candidate stage that searches these centroids."""
         vectors = self.vectors.cpu().numpy()
         labels = self.labels.cpu().numpy().astype(np.int32)
         return CentroidSearch(vector, vectors, labels, min(size, len(np.unique(labels))))
@@ -54,8 +54,8 @@ class Shortlister:
     """How lists are made."""
 
     source: ListSource
-    size: int  # labels of a list
-    method: Auto[Method]  # of search
+    size: int  # labels per list
+    method: Auto[Method]  # search method
     seed: int
     on_fallback: Callable[..., None]  # called when exact search replaces faiss
 
@@ -86,9 +86,9 @@ class Shortlister:
 
 
 def label_centres(vectors: torch.Tensor, relevance: sp.csr_matrix, *, n_extra: int, head: int, seed: int) -> Centres:
-    """The mean of the vectors (N, D) of each label's documents; labels with `head` or more get `n_extra` besides.
+    """The mean of the vectors (N, D) of each label's documents; labels with at least `head` get `n_extra` more.
 
-    A label without documents has none.
+    A label without documents has no centroid.
     """
     counts = np.bincount(relevance.indices, minlength=relevance.shape[1])
     sums = torch.zeros(len(counts), vectors.shape[1], device=vectors.device)
@@ -109,7 +109,7 @@ def label_centres(vectors: torch.Tensor, relevance: sp.csr_matrix, *, n_extra: i
 
 
 def merged(parts: list[tuple[np.ndarray, np.ndarray, float]], n_labels: int, k: int) -> Listed:
-    """The k labels with the largest weighted sum of scores over several lists of the same documents."""
+    """The k labels with the largest weighted sum of scores over several lists for the same documents."""
     total = sum(weight * padded_matrix(ids, n_labels, scores) for ids, scores, weight in parts)
     return topk_csr(total.indptr, total.indices, total.data.astype(np.float32), k)
 
@@ -134,7 +134,7 @@ def _by_centres(
 def _by_documents(
     vectors: torch.Tensor, relevance: sp.csr_matrix, k: int, method: Auto[Method], on_fallback: Callable[..., None]
 ) -> Callable[[torch.Tensor], Listed]:
-    """A label's score is the summed similarity of the near documents that have it, over the largest of the row."""
+    """A label's score is the summed similarity of near documents that have it, divided by the row's largest."""
     search = build_search(vectors, method, on_fallback)
 
     def find(queries: torch.Tensor) -> Listed:
@@ -147,7 +147,7 @@ def _by_documents(
 
 
 def _by_codes(centres: Centres, k: int, seed: int) -> Callable[[torch.Tensor], Listed]:
-    """The fewest different bits of random-hyperplane codes; planes go through the mean, as all vectors share a cone."""
+    """Smallest Hamming distance of random-hyperplane codes, centred at the mean because all vectors lie in a cone."""
     middle, device = centres.vectors.mean(dim=0), centres.vectors.device
     planes = torch.randn(len(middle), _BITS, generator=torch.Generator().manual_seed(seed)).to(device)
 
@@ -166,9 +166,9 @@ def _by_codes(centres: Centres, k: int, seed: int) -> Callable[[torch.Tensor], L
 def _by_tree(
     vectors: torch.Tensor, relevance: sp.csr_matrix, centres: Centres, k: int, seed: int, *, flat: bool
 ) -> Callable[[torch.Tensor], Listed]:
-    """The labels of the best leaves of a tree of classifiers: Parabel's, or `flat`, with leaves below the root alone.
+    """The labels of the best leaves of a tree of classifiers: Parabel's, or `flat`, a single level of leaves.
 
-    Leaf after leaf, and within a leaf by how near a label's centre is.
+    Ordered by leaf, and within a leaf by the similarity of label centroids.
     """
     branching = relevance.shape[1] if flat else 2
     leaf, levels = learnt_clusters(vectors.cpu().numpy(), relevance, max(2, branching), max(1, k // _LEAVES), seed)
@@ -176,7 +176,7 @@ def _by_tree(
     beam = min(len(members), -(-k // max(1, members.shape[1] - 1)))
     on_device = [tuple(torch.from_numpy(part).to(vectors) for part in level) for level in levels]
     middle = torch.zeros(relevance.shape[1], vectors.shape[1], device=vectors.device)  # (L, D)
-    middle.index_copy_(0, centres.labels, centres.vectors)  # of several centres any: it only orders a leaf
+    middle.index_copy_(0, centres.labels, centres.vectors)  # any one of several centroids: it only orders a leaf
 
     def find(queries: torch.Tensor) -> Listed:
         nodes = torch.zeros(len(queries), 1, dtype=torch.long, device=queries.device)

@@ -1,4 +1,4 @@
-"""Text to numbers: settings say how, vectorisers are what was learnt."""
+"""Turns text into numbers: settings say how, vectorisers hold what was learnt."""
 
 from xclearn.text.pretrained import Pretrained, PretrainedVectoriser
 from xclearn.text.settings import Sequences, TextSettings, WordPiece, Words, vectoriser_for

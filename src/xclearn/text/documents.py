@@ -1,6 +1,6 @@
-"""Which kind of documents came: texts, sparse features or dense features; and the checks each kind needs.
+"""Detects the kind of documents (texts, sparse features or dense features) and checks them.
 
-Knows nothing about vocabularies or weights. What is refused here is refused with a `DataError`.
+Knows nothing about vocabularies or weights. Invalid documents raise a `DataError`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ TEXTS, SPARSE, DENSE = "texts", "sparse features", "dense features"
 
 
 def documents_kind(documents: Documents) -> str:
-    """`TEXTS`, `SPARSE` or `DENSE`; anything else is refused."""
+    """`TEXTS`, `SPARSE` or `DENSE`; anything else is an error."""
     if isinstance(documents, str):
-        raise DataError("one text came, not a list of texts", got=documents, todo="Put it into a list: [text].")
+        raise DataError("one text came, not a list", got=documents, todo="Put it into a list: [text].")
     if sp.issparse(documents):
         return SPARSE
     if isinstance(documents, np.ndarray):
@@ -34,7 +34,7 @@ def documents_kind(documents: Documents) -> str:
 
 
 def require(documents: Documents, kind: str, width: int | None = None, where: str | None = None) -> Any:
-    """`documents` themselves, once seen to be of this kind and, where they are features, of this width."""
+    """`documents` unchanged, after checking their kind and, for features, their width."""
     came = documents_kind(documents)
     if came != kind:
         raise DataError("not the kind of documents the model is trained on", where=where, got=came, allowed=kind)
@@ -47,23 +47,23 @@ def require(documents: Documents, kind: str, width: int | None = None, where: st
 
 
 def check_texts(texts: Sequence[str], where: str = "documents") -> None:
-    """Refuse a list that holds anything but texts."""
+    """Raise unless every item is a text."""
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError("not a text", where=f"{where}[{row}]", got=text)
 
 
 def as_float32(values: np.ndarray) -> np.ndarray:
-    """`values` in 32 bits; NaN and infinity are refused, also where only 32 bits make it infinite."""
+    """`values` as float32; NaN, infinity and overflow in 32 bits are errors."""
     with np.errstate(over="ignore"):
         converted = np.ascontiguousarray(values, dtype=np.float32)
     if not np.isfinite(converted).all():
-        raise DataError("a feature is NaN, or infinite in 32 bits", todo="Clean the features before they come here.")
+        raise DataError("a feature is NaN, or infinite in 32 bits", todo="Clean the features first.")
     return converted
 
 
 def _check_features(documents: sp.csr_matrix | np.ndarray, width: int | None, where: str | None) -> None:
-    """Refuse what is not numbers in rows of `width` (any width above zero when None)."""
+    """Raise unless features are numbers in rows of `width` (any width above zero if None)."""
     if documents.dtype.kind not in "biuf":
         raise DataError("features are not numbers", where=where, got=str(documents.dtype), todo="Give texts as a list.")
     if documents.ndim != 2 or documents.shape[1] == 0 or width not in (None, documents.shape[1]):

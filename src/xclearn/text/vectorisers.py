@@ -1,7 +1,7 @@
-"""What a model has learnt about turning documents into numbers; it travels in the model folder.
+"""Vectorisers turn documents into numbers; they are saved in the model folder.
 
-Vectorisers are fixed once made: transforming changes nothing. How they are learnt stands in `settings`. `to_state`
-gives only arrays, numbers, texts and lists of texts; `from_state` takes nothing else and trusts none of it.
+Vectorisers are immutable; `settings` has the code that learns them. `to_state` gives only arrays, numbers, texts and
+lists of texts; `from_state` accepts nothing else and validates all of it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from xclearn.text.weighting import Weighting, rows_of, unit_rows
 State = dict[str, object]
 SPARSE_ROWS = "sparse rows"
 DENSE_ROWS = "dense rows"
-SEQUENCES = "token ids in order"  # what a vectoriser gives
-LONGEST_TEXT = 1 << 16  # tokens of a sequence: each text takes memory for as many
-MOST_FEATURES = 1 << 26  # likewise of a row
-PREPARED: dict[str, type] = {"unicode": bool, "language": str}  # fields of a state that say how texts are prepared
+SEQUENCES = "token ids in order"  # a form of features
+LONGEST_TEXT = 1 << 16  # tokens of a sequence: every text is padded to this length
+MOST_FEATURES = 1 << 26  # width of the feature space
+PREPARED: dict[str, type] = {"unicode": bool, "language": str}  # state fields that describe how texts are prepared
 
 
 class Vectoriser(ABC):
-    """Documents in, rows of numbers out."""
+    """Turns documents into rows of numbers."""
 
-    kind: ClassVar[str]  # name and version of the state's form
+    kind: ClassVar[str]  # name and version of the state's format
     reads: ClassVar[str]  # the kind of documents the model was trained on
     gives: ClassVar[str]  # the form of their features
 
@@ -51,28 +51,28 @@ class Vectoriser(ABC):
 
     @abstractmethod
     def transform(self, documents: Documents) -> sp.csr_matrix | np.ndarray:
-        """One row a document: weights (n, V) float32, or token ids (n, T) int32 of a sequence."""
+        """One row per document: weights (n, V) float32, or token ids (n, T) int32 of sequences."""
 
     @abstractmethod
     def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Ids (m,) int32 ascending and weights (m,) float32: to the bit what the text's row in `transform` holds."""
+        """Ids (m,) int32 ascending and weights (m,) float32, bit-equal to the text's row in `transform`."""
 
     @abstractmethod
     def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        """What a reader should see for these ids."""
+        """Readable names of these ids."""
 
     @abstractmethod
     def to_state(self) -> State:
-        """All that `from_state` needs."""
+        """Everything that `from_state` needs."""
 
     @classmethod
     @abstractmethod
     def from_state(cls, state: Mapping[str, object]) -> Self:
-        """The vectoriser that gave this state; a foreign state raises `ModelError`."""
+        """The vectoriser with this state; an invalid state raises `ModelError`."""
 
 
 class TfidfVectoriser(Vectoriser):
-    """Abstract: texts to TF-IDF weighted bags of tokens."""
+    """Abstract: texts as TF-IDF weighted bags of tokens."""
 
     reads, gives = TEXTS, SPARSE_ROWS
     _tokeniser_type: ClassVar[type[Tokeniser]]
@@ -127,7 +127,7 @@ class TfidfVectoriser(Vectoriser):
 
 @final
 class WordVectoriser(TfidfVectoriser):
-    """Bags of whole words and of runs of them."""
+    """Bags of whole words and runs of words."""
 
     kind = "words.v2"
     _tokeniser_type = WordTokeniser
@@ -143,7 +143,7 @@ class WordPieceVectoriser(TfidfVectoriser):
 
 @final
 class SequenceVectoriser(Vectoriser):
-    """Texts to their token ids in order, cut at `max_length`; a missing id is −1."""
+    """Token ids in text order, truncated at `max_length` and padded with −1."""
 
     kind = "sequences.v1"
     reads, gives = TEXTS, SEQUENCES
@@ -161,7 +161,7 @@ class SequenceVectoriser(Vectoriser):
         return self.transform_and_count_cuts(documents)[0]
 
     def transform_and_count_cuts(self, documents: Documents) -> tuple[np.ndarray, int]:
-        """Ids (n, T) int32, and how many texts were longer than T tokens and lost their end."""
+        """Ids (n, T) int32, and how many texts were truncated to T tokens."""
         encoded, ends = self._tokeniser.encode(require(documents, TEXTS))
         lengths = np.diff(ends)  # (n,)
         rows = rows_of(ends)
@@ -172,7 +172,7 @@ class SequenceVectoriser(Vectoriser):
         return ids, int(np.count_nonzero(lengths > self.max_length))
 
     def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Ids (t,) int32 in the text's order, t at most T, and weights of one."""
+        """Ids (t,) int32 in text order, t at most T, and weights of one."""
         check_texts([text])
         ids = np.array(self._tokeniser.encode_one(text)[: self.max_length], dtype=np.int32)
         return ids, np.ones(ids.size, dtype=np.float32)
@@ -194,7 +194,7 @@ class SequenceVectoriser(Vectoriser):
 
 
 class FeatureVectoriser(Vectoriser):
-    """Abstract: documents that come as features already."""
+    """Abstract: documents given as features."""
 
     def __init__(self, n_features: int) -> None:
         self._n_features = n_features
@@ -247,7 +247,7 @@ class DenseVectoriser(FeatureVectoriser):
 
 
 def token_counts(tokeniser: Tokeniser, texts: Sequence[str]) -> sp.csr_matrix:
-    """How often each token stands in each text: (n, V), ids ascending and unique in a row."""
+    """How often each token occurs in each text: (n, V), ids ascending and unique in a row."""
     ids, ends = tokeniser.encode(texts)
     counts = sp.csr_matrix((np.ones(ids.size, dtype=np.int32), ids, ends), shape=(len(texts), len(tokeniser.tokens)))
     counts.sum_duplicates()
@@ -261,7 +261,7 @@ VECTORISERS: dict[str, type[Vectoriser]] = {
 
 
 def vectoriser_from_state(kind: str, state: Mapping[str, object]) -> Vectoriser:
-    """The vectoriser of this kind and state, as a model folder holds them."""
+    """The vectoriser of this kind and state, as read from a model folder."""
     if isinstance(kind, str) and kind in _BEFORE and isinstance(state, Mapping):
         kind, state = _BEFORE[kind], {**state, "unicode": False, "language": "none"}
     if not isinstance(kind, str) or kind not in VECTORISERS:
@@ -269,12 +269,12 @@ def vectoriser_from_state(kind: str, state: Mapping[str, object]) -> Vectoriser:
     return VECTORISERS[kind].from_state(state)
 
 
-# Kinds of folders written before texts were prepared -> what they are now
+# Kinds in older folders, before text preparation → their current kinds
 _BEFORE = {f"{name}.v1": f"{name}.v2" for name in ("words", "wordpiece", "subwords")}
 
 
 def same_vectoriser(one: Vectoriser, other: Vectoriser) -> bool:
-    """Whether both give the same features."""
+    """Whether two vectorisers give the same features."""
     if one is other:
         return True
     first, second = one.to_state(), other.to_state()
@@ -288,9 +288,9 @@ def _same(one: object, other: object) -> bool:
 
 
 def _fields(where: str, state: Mapping[str, object], **types: type) -> tuple[Any, ...]:
-    """The values of exactly these fields, each of exactly this type."""
+    """The values of these fields; missing or extra fields and wrong types are errors."""
     if not isinstance(state, Mapping) or state.keys() != types.keys():
-        raise ModelError("vectoriser has other fields", where=where, got=state, allowed=", ".join(types))
+        raise ModelError("the vectoriser has unexpected fields", where=where, got=state, allowed=", ".join(types))
     for name, wanted in types.items():
         if type(state[name]) is not wanted:
             got = type(state[name]).__name__
@@ -304,7 +304,7 @@ def _check_tokens(where: str, tokens: list[Any]) -> None:
     for run in (token for token in tokens if " " in token):
         first, _, last = run.rpartition(" ")
         if first not in known or last not in known:
-            allowed = "words, and runs of which the words and shorter runs are known"
+            allowed = "words, and runs whose words and shorter runs are known"
             raise ModelError("the vocabulary is damaged", where=where, got=run, allowed=allowed)
 
 

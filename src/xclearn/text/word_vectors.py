@@ -1,8 +1,8 @@
-"""Vectors of tokens that somebody learnt elsewhere, read for the tokens of a vocabulary.
+"""Reads pretrained word vectors for the tokens of a vocabulary.
 
-Text files hold a token and its numbers a line, as word2vec, fastText and GloVe write them, with or without the header
-`count dimension`; a .npy file holds a row for each feature. A run of words has no line of its own: to a text file it is
-unknown. Knows nothing about what the vectors are used for.
+Text files have a token and its numbers on each line, as written by word2vec, fastText and GloVe, with or without the
+header `count dimension`; a .npy file has a row for each feature. Text files have no vectors for runs of words. Knows
+nothing about what the vectors are used for.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from xclearn.files import numbered_lines
 
 @final
 class WordVectors(NamedTuple):
-    """One row a token; rows of unknown tokens are zero."""
+    """One row per token; rows of unknown tokens are zero."""
 
     values: np.ndarray  # (V, D) float32
     known: np.ndarray  # (V,) bool
 
 
 def read_word_vectors(path: str | Path, tokens: Sequence[str]) -> WordVectors:
-    """The vectors of `tokens`, in their order; where a file has a token twice, the first counts."""
+    """The vectors of `tokens`, in order; if a token occurs twice, the first counts."""
     path = Path(path)
     if not path.is_file():
-        raise DataError("there is no such file of word vectors", where=str(path))
+        raise DataError("no such file of word vectors", where=str(path))
     found = _from_matrix(path, len(tokens)) if path.suffix == ".npy" else _from_lines(path, tokens)
     if not found.known.any():
-        raise DataError("the file has none of the vocabulary's tokens", where=str(path), got=f"{len(tokens):,} tokens")
+        got = f"{len(tokens):,} tokens"
+        raise DataError("the file contains none of the vocabulary's tokens", where=str(path), got=got)
     return found
 
 
 def _from_matrix(path: Path, n_tokens: int) -> WordVectors:
     try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: the header's size is checked
-    except Exception as error:  # a damaged header fails in as many ways as NumPy has parts
+        values = np.load(path, mmap_mode="r", allow_pickle=False)  # memory-mapped: checks the size in the header
+    except Exception as error:  # a damaged header can raise nearly any exception in NumPy
         raise DataError(f"the file is not a NumPy array ({error})", where=str(path)) from error
     if values.ndim != 2 or values.shape[0] != n_tokens or values.shape[1] == 0 or values.dtype.kind != "f":
         got = f"{values.shape} {values.dtype}"
@@ -62,13 +63,13 @@ def _from_lines(path: Path, tokens: Sequence[str]) -> WordVectors:
             values = _empty(len(tokens), len(numbers), f"{path}:{number}")
         if len(numbers) != values.shape[1] or not numbers:
             allowed = f"a token and {values.shape[1] or 'its'} numbers"
-            raise DataError("the line is no word vector", where=f"{path}:{number}", got=line[:60], allowed=allowed)
+            raise DataError("the line is not a word vector", where=f"{path}:{number}", got=line[:60], allowed=allowed)
         row = row_of.get(token)
         if row is not None and not known[row]:
             values[row] = _numbers(numbers, f"{path}:{number}")
             known[row] = True
     if values is None:
-        raise DataError("the file holds no word vector", where=str(path))
+        raise DataError("the file has no word vectors", where=str(path))
     return WordVectors(values, known)
 
 
@@ -84,7 +85,7 @@ def _numbers(texts: list[str], where: str) -> np.ndarray:
     try:
         numbers = np.array(texts, dtype=np.float32)
     except ValueError as error:
-        raise DataError("the line is no word vector", where=where, got=str(error)) from error
+        raise DataError("the line is not a word vector", where=where, got=str(error)) from error
     if not np.isfinite(numbers).all():
         raise DataError("the vector holds a value that is not finite", where=where)
     return numbers
