@@ -79,7 +79,7 @@ def test_the_weight_is_automatic_and_recorded(planted_texts, algorithm):
     assert fitted(algorithm, planted_texts).resolved_ == {"label_text_weight": 0.15}
     nameless = dataclasses.replace(planted_texts, labels=LabelSet(planted_texts.labels.names))
     assert fitted(algorithm, nameless).resolved_ == {"label_text_weight": 0.0}
-    with pytest.raises(DataError, match="label text is needed"):
+    with pytest.raises(DataError, match="label_text_weight needs label texts"):
         fitted(algorithm, nameless, label_text_weight=0.1)
 
 

@@ -89,7 +89,7 @@ def test_a_label_that_was_not_trained_teaches_nothing():
 
 
 def test_labels_of_which_none_was_trained_are_refused(answers):
-    with pytest.raises(DataError, match=r"no label found .* got 'none with a training document'\. Leave"):
+    with pytest.raises(DataError, match=r"no label predicted .* got 'none with a training document'\. Leave"):
         calibration_tree(Calibration(), *answers, np.zeros(L))
 
 

@@ -98,7 +98,7 @@ def test_the_bias_is_fixed_where_positives_are_rare():
 
 
 def test_label_text_that_is_not_there_is_said():
-    with pytest.raises(DataError, match=r"label text is needed.*got 0.2.*label_text_weight = 0"):
+    with pytest.raises(DataError, match=r"label_text_weight needs label texts.*got 0.2.*label_text_weight = 0"):
         require_label_text(None, 0.2)
     require_label_text(None, 0.0)
     require_label_text(sp.csr_matrix((1, 1)), 0.2)

@@ -1,4 +1,4 @@
-"""A running mean of weights over the steps of a stage, and the weights exchanged for it.
+"""A running mean of weights over the steps of a stage, which can be swapped with the weights.
 
 The mean stands in buffers, so a checkpoint of the module that holds it keeps it. Knows nothing about what the weights
 do, nor when a stage begins.
@@ -16,7 +16,7 @@ from torch import nn
 
 @final
 class WeightAverage(nn.Module):
-    """The mean of some parameters as they were at every `every`-th step from `start` on."""
+    """The mean of some parameters, taken at every `every`-th step from step `start` on."""
 
     count: torch.Tensor
 
@@ -24,14 +24,14 @@ class WeightAverage(nn.Module):
         super().__init__()
         self._weights = tuple(weights)
         self._start = start
-        self._every = every  # a tuple: they are not this module's
+        self._every = every  # a tuple, so that they are not registered in this module
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
         for i, weight in enumerate(weights):
             self.register_buffer(f"mean_{i}", weight.detach().clone())
 
     @torch.no_grad()
     def see(self, step: int) -> None:
-        """Take in the weights at the beginning of a step."""
+        """Update the mean at the beginning of a step."""
         if step < self._start or (step - self._start) % self._every:
             return
         self.count += 1
@@ -40,7 +40,7 @@ class WeightAverage(nn.Module):
 
     @torch.no_grad()
     def exchange(self) -> None:
-        """Weights and means change places; nothing happens before the first mean."""
+        """Swap weights and means; does nothing before the first mean."""
         if self.count:
             for mean, weight in self._pairs():
                 kept = mean.clone()
@@ -49,7 +49,7 @@ class WeightAverage(nn.Module):
 
     @contextlib.contextmanager
     def exchanged(self) -> Iterator[None]:
-        """The means in the place of the weights for a while."""
+        """Use the means instead of the weights inside the block."""
         self.exchange()
         try:
             yield

@@ -1,6 +1,6 @@
-"""A small decision tree that turns scores into probabilities, learnt on documents that training did not see.
+"""A small decision tree that turns scores into probabilities, learnt on held-out documents.
 
-scikit-learn grows it; what is served is plain arrays. Knows nothing about models.
+scikit-learn trains it; it is served as plain arrays. Knows nothing about models.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ from xclearn.config import AUTO, Auto, Count, Share
 from xclearn.errors import DataError
 from xclearn.inference.re_ranking import CalibrationTree, calibration_features
 
-_WEIGHTS, _USUAL_WEIGHT = (0.0, 0.03, 0.1, 0.3, 0.6, 1.0), 0.3  # to choose from, and where there are too few documents
-_FEWEST = 20  # held-out documents from which on a weight is chosen
-_FIRST = 5  # labels of a document whose order decides
+_WEIGHTS, _USUAL_WEIGHT = (
+    (0.0, 0.03, 0.1, 0.3, 0.6, 1.0),
+    0.3,
+)  # candidates, and the default if there are too few documents
+_FEWEST = 20  # minimum held-out documents to choose a weight
+_FIRST = 5  # best labels per document whose order is measured
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A tree over the score, the score before re-ranking and the label's frequency."""
+    """A decision tree over the score, the score before re-ranking and the label's frequency."""
 
-    depth: Count = 5  # of the tree
-    weight: Auto[Share] = AUTO  # of the tree's probability beside the score; auto: what ranks the hold-out best
+    depth: Count = 5  # depth of the tree
+    weight: Auto[Share] = AUTO  # weight of the tree's probability beside the score; auto: what ranks the hold-out best
 
 
 def calibration_tree(
@@ -36,16 +39,16 @@ def calibration_tree(
     relevant: np.ndarray,
     label_counts: np.ndarray,
 ) -> CalibrationTree:
-    """From labels (n, m), −1 where there are fewer, their scores now and before, and whether each is right.
+    """Learnt from labels (n, m), padded with −1, their scores now and before re-ranking, and whether each is correct.
 
-    `label_counts` (L,) are of documents that the model was trained on. A label without any is left out: it may be
-    known only from the held-out documents themselves, for which it is then always right.
+    `label_counts` (L,) are counts in the training documents. Labels without any are left out: they may be known only
+    from the held-out documents themselves, for which they are always correct.
     """
     ids = np.where(label_counts[np.maximum(ids, 0)] > 0, ids, -1)
     if not (ids >= 0).any():
         got = "none with a training document"
         todo = "Leave calibration out, or train longer."
-        raise DataError("no label found on the hold-out has a training document", got=got, todo=todo)
+        raise DataError("no label predicted on the hold-out has a training document", got=got, todo=todo)
     relevant = relevant & (ids >= 0)
     now, before = (np.where(ids < 0, 0, scores) for scores in (now, before))
     answers = (ids, now, before, relevant)
@@ -55,9 +58,9 @@ def calibration_tree(
 
 
 def _best_weight(depth: int, answers: tuple[np.ndarray, ...], counts: np.ndarray) -> float:
-    """The weight with which trees learnt on one half of the documents rank the other half best.
+    """The weight with which a tree learnt on one half of the documents ranks the other half best.
 
-    Zero unless it is ahead by more than two standard errors: with five weights, one may be ahead by chance.
+    Zero unless it is better by more than two standard errors: among five weights, one may win by chance.
     """
     if len(answers[0]) < _FEWEST:
         return _USUAL_WEIGHT
@@ -75,7 +78,7 @@ def _best_weight(depth: int, answers: tuple[np.ndarray, ...], counts: np.ndarray
 
 
 def _gains(scores: np.ndarray, relevant: np.ndarray) -> np.ndarray:
-    """What the first labels of each document by score (n, m) are worth when right, less the further down.  # (n,)"""
+    """The discounted gain (n,) of each document's first labels when ranked by `scores` (n, m)."""
     first = np.argsort(-scores, axis=1, kind="stable")[:, :_FIRST]
     worth: np.ndarray = np.take_along_axis(relevant, first, axis=1) / np.log2(np.arange(2, first.shape[1] + 2))
     return worth.sum(axis=1)

@@ -1,8 +1,8 @@
 """One linear classifier per label, trained against all labels, a sample or shortlists; gradient and update are fused.
 
-The loss is the sum over labels of the binary cross-entropy (or another that is named), averaged over the documents of
-the batch. The matrix of scores exists one block of labels at a time and is turned into the gradient σ(logit) − y in
-place; the loss itself is computed only when asked for. Knows nothing about encoders, stages or devices.
+The loss is the sum over labels of the binary cross-entropy (or another chosen loss), averaged over the documents of the
+batch. Scores are computed one block of labels at a time and turned into the gradient σ(logit) − y in place; the loss
+itself is computed only on request. Knows nothing about encoders, stages or devices.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from xclearn.parts.rows import Gathered
 
 
 def row_width(dim: int) -> int:
-    """Columns of a label row: the vector, its bias, a constant one, and padding to an aligned width."""
+    """Columns of a label row: the vector, its bias, a constant 1, and padding to an aligned width."""
     return aligned(dim + 2)
 
 
-_Step = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]  # of x (n, D): its gradient, and the loss
+_Step = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]  # x (n, D) → its gradient, and the loss
 
 
 class LabelPairs(NamedTuple):
-    """Documents of a batch and labels that are trained together, label after label."""
+    """Pairs of a document of the batch and a label that are trained together, sorted by label."""
 
     owner: torch.Tensor  # (m,) position in the batch
     labels: torch.Tensor  # (m,) ascending
@@ -40,7 +40,7 @@ class LabelPairs(NamedTuple):
 
     @classmethod
     def of(cls, shortlist: torch.Tensor, positives: Gathered) -> LabelPairs:
-        """Each document with its own labels `shortlist` (n, m), −1 where there are fewer, and with its positives."""
+        """Pairs of each document with its shortlist (n, m), padded with −1, and with its positives."""
         n = len(shortlist)
         owner = torch.arange(n, device=shortlist.device)[:, None]
         wanted = positives.columns * n + positives.owner
@@ -83,15 +83,15 @@ class RowClassifier(nn.Module):
         table = torch.zeros(filled_up(len(rows)), row_width(dim))
         table[:, dim + 1] = 1
         self.register_buffer("table", table)  # (rows and idle rows, width) float32
-        # The products read a low-precision copy that is refreshed with each update.
+        # Products read a low-precision copy that is refreshed with each update.
         self.register_buffer("shadow", table.to(compute) if compute != torch.float32 else None, persistent=False)
         constants = torch.zeros(table.shape[1] - dim, dtype=compute)
         constants[0], constants[1] = 1, prior
-        self.register_buffer("constants", constants, persistent=False)  # what a row's last columns are multiplied by
+        self.register_buffer("constants", constants, persistent=False)  # factors of a row's last columns
 
     @property
     def weight(self) -> torch.Tensor:
-        """The label rows (rows, width), without the idle ones."""
+        """The label rows (rows, width), without idle rows."""
         return self.table[: len(self.rows)]
 
     def exact_loss(self, x: torch.Tensor, positives: Gathered, *, measure: bool) -> torch.Tensor:
@@ -99,7 +99,7 @@ class RowClassifier(nn.Module):
         return self._trained(x, lambda x: self.step(x, positives, None, measure))
 
     def sampled_loss(self, x: torch.Tensor, positives: Gathered, labels: torch.Tensor) -> torch.Tensor:
-        """Train the rows `labels` (S,), ascending and holding every positive of the batch."""
+        """Train the rows `labels` (S,), which are ascending and include every positive of the batch."""
         return self._trained(x, lambda x: self.step(x, positives, labels, True))
 
     def shortlist_loss(self, x: torch.Tensor, pairs: LabelPairs) -> torch.Tensor:
@@ -121,7 +121,7 @@ class RowClassifier(nn.Module):
 
     @torch.no_grad()
     def logits(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Of each row of `x` (n, D) with its own labels (n, m): (n, m)."""
+        """Logits (n, m) of each row of `x` (n, D) for its own labels (n, m)."""
         at_once = max(1, PAIRS_AT_ONCE // max(1, labels.shape[1]))
         parts = zip(self._augment(x).float().split(at_once), self.rows.places(labels).split(at_once), strict=True)
         scores = torch.cat([(self.table[own] @ inputs[:, :, None])[:, :, 0] for inputs, own in parts])
@@ -129,14 +129,14 @@ class RowClassifier(nn.Module):
 
     @torch.no_grad()
     def forward(self, x: torch.Tensor, owner: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Of pairs of a row of `x` (n, D) and a label (m,): (m,)."""
+        """Logits (m,) of pairs of a row of `x` (n, D) and a label (m,)."""
         pairs = self._augment(x), self._rows(slice(None)), owner, self.rows.places(labels)
         # on a GPU `pair_scores` would round the scores to the inputs' half precision
         scores = pair_scores(*pairs) if x.device.type == "cpu" else products(*pairs).scores()
         return self.rows.scores(scores, labels)
 
     def served(self, vector: str) -> components.Classifier:
-        """The rows of all processes, in the first."""
+        """The rows of all processes, gathered in the first."""
         weight = self.rows.of_all(self.weight)
         return components.Classifier(
             vector, weight[:, : self.dim].contiguous().numpy(), (weight[:, self.dim] + self.prior).numpy()
@@ -154,14 +154,14 @@ class RowClassifier(nn.Module):
         return gradient[:, : self.dim].to(x.dtype) / len(x), loss / len(x)
 
     def _trained(self, x: torch.Tensor, step: _Step) -> torch.Tensor:
-        """The loss, with a gradient of `x`, that `step` makes; every process has its own labels' part of both."""
+        """The loss and the gradient of `x` from `step`, of which every process computes its own labels' share."""
         loss: torch.Tensor = _Fused.apply(x, lambda x: self.rows.ranks.sum(*step(x)))
         return loss
 
     def _update_drawn(
         self, inputs: torch.Tensor, positives: Gathered, labels: torch.Tensor, measure: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `_update_all`, for the rows of `labels` (S,) that are here."""
+        """Like `_update_all`, for those of the rows `labels` (S,) that this process holds."""
         here = self.rows.among(labels)
         if here.start == here.stop:
             return inputs.new_zeros(()), torch.zeros_like(inputs)
@@ -173,7 +173,7 @@ class RowClassifier(nn.Module):
     def _update_all(
         self, inputs: torch.Tensor, positives: Gathered, measure: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Train all rows, block after block; returns the summed loss and the gradient of the inputs (n, width)."""
+        """Train all rows in blocks; returns the summed loss and the gradient of the inputs (n, width)."""
         parts = []
         for begin, end in blocks(len(self.table), len(inputs), inputs.device.type):
             rows = slice(begin, end)
@@ -185,7 +185,7 @@ class RowClassifier(nn.Module):
         return losses.sum(), gradients.sum(dim=0, dtype=torch.float32)
 
     def pair_step(self, x: torch.Tensor, pairs: LabelPairs) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `step`, for pairs; in the native core on a CPU."""
+        """Like `step`, for pairs; by the native core on a CPU."""
         scale = len(x) / max(1, len(pairs.labels)) if self.loss == "bce_mean" else 1.0
         here = self.rows.among(pairs.labels)
         if here.start == here.stop:
@@ -226,9 +226,9 @@ class RowClassifier(nn.Module):
         columns: torch.Tensor,
         measure: bool,
         *,
-        n_scored: int,  # labels in the step, in all processes
+        n_scored: int,  # labels scored in the step, over all processes
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Train one block of rows; returns its summed loss and its part of the gradient of the inputs (n, width)."""
+        """Train one block of rows; returns its summed loss and its share of the gradient of the inputs (n, width)."""
         weight = self._rows(rows)  # (C, width)
         n_labels = len(self.rows) - rows.start if isinstance(rows, slice) else len(weight)
         scores, loss = block_gradient(
@@ -259,7 +259,7 @@ class RowClassifier(nn.Module):
         return torch.cat([x.to(self.compute), self.constants.expand(len(x), -1)], dim=1)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """Without the idle rows: how many there are depends on how many processes share the labels."""
+        """Leave out idle rows, as their number depends on the number of processes."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}table"] = self.weight
 
@@ -271,7 +271,7 @@ class RowClassifier(nn.Module):
 
 
 class _Fused(torch.autograd.Function):
-    """Rows are updated in the forward pass, where their scores are; backward only hands on the gradient of x."""
+    """Rows are updated in the forward pass, where their scores are; backward only returns the gradient of x."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, step: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]) -> Any:

@@ -1,6 +1,6 @@
 """How the parts of a classifier (label text, convolved text, refinement) become one vector: a weighted sum.
 
-Each combination scales the parts; their sum is the classifier, their lengths are what each contributes. Knows nothing
+Each combination scales the parts. Their sum is the classifier, and their norms are their contributions. Knows nothing
 about where parts come from.
 """
 
@@ -27,7 +27,7 @@ class Combination(nn.Module, ABC):
 
 @final
 class Gates(Combination):
-    """σ(g) ⊙ part with one gate a part, shared by all outputs: DECAF's, where both are half open (0) at the start."""
+    """σ(g) ⊙ part, with one gate per part shared by all outputs: DECAF's, where both gates start half open (0)."""
 
     def __init__(self, dim: int, starts: Sequence[float]) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Gates(Combination):
 
 @final
 class Mean(Combination):
-    """Every part counts the same."""
+    """The unweighted mean of the parts."""
 
     def forward(self, parts: list[torch.Tensor]) -> list[torch.Tensor]:
         return [part / len(parts) for part in parts]
@@ -67,7 +67,7 @@ class Attention(Combination):
 
 
 def make_combination(kind: Combine, dim: int, starts: Sequence[float], dropout: float) -> Combination:
-    """The combination of as many parts as there are `starts`, which only gates read."""
+    """A combination of `len(starts)` parts; only gates read the values of `starts`."""
     if kind == "gates":
         return Gates(dim, starts)
     if kind == "sum":

@@ -1,6 +1,6 @@
-"""What a part of a network declares about its size: values, the optimiser's state, and the gradient of a step.
+"""The memory that a part of a network declares: values, optimiser state, and the gradient of a step.
 
-Plans add these up before anything is made. Knows nothing about stages or devices.
+Plans add these up before anything is allocated. Knows nothing about stages or devices.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Literal, final
 @final
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Values that one optimiser trains."""
+    """Values trained by one optimiser."""
 
     values: int
     optimiser: Literal["adam", "sgd", "none"] = "adam"
-    touched: float | None = None  # values whose gradient a step holds; None: all
-    in_module: bool = False  # the optimiser's state is saved with the module, and so kept with its best epoch
-    copies: int = 0  # in half precision, for products on a GPU
+    touched: float | None = None  # values that have a gradient in a step; None: all
+    in_module: bool = False  # optimiser state is part of the module, so it is kept with the best epoch
+    copies: int = 0  # half-precision copies for products on a GPU
 
     @property
     def held(self) -> int:

@@ -1,4 +1,4 @@
-"""A token table from a pretrained transformer: each token alone through it, centred, turned to its main directions.
+"""A token table from a pretrained transformer: each token is encoded alone, centred, and reduced by PCA.
 
 The recipe of model2vec (Tulkens and van Dongen, 2024), without its weighting by frequency: a bag weighs its tokens by
 TF-IDF already. A document costs no more for it. Knows nothing about what the table is used for.
@@ -17,17 +17,17 @@ from xclearn.text.documents import TEXTS
 from xclearn.text.tokenisers import CONTINUES
 from xclearn.text.word_vectors import WordVectors
 
-_LONGEST = 16  # pieces of a token that the transformer reads
-_AT_ONCE = 512  # tokens encoded at a time
+_LONGEST = 16  # maximum pieces of a token
+_AT_ONCE = 512  # tokens per batch
 
 
 def distilled(folder: str, vectoriser: Vectoriser, dim: int) -> WordVectors:
     """Vectors (V, `dim`) of mean length one for the tokens of a vectoriser, from the transformer in a folder.
 
-    Tokens without a text of their own, such as hashed parts of words, stay unknown.
+    Tokens without text, such as hashed parts of words, stay unknown.
     """
     if vectoriser.reads != TEXTS:
-        raise DataError("word vectors of a transformer are of words, and there are none", got=vectoriser.reads)
+        raise DataError("word vectors of a transformer need a vocabulary of words", got=vectoriser.reads)
     n_tokens = vectoriser.n_words if isinstance(vectoriser, SubwordVectoriser) else vectoriser.n_features
     tokens = [token.removeprefix(CONTINUES) for token in vectoriser.tokens(range(n_tokens))]
     encoded = _encoded(Pretrained(folder=folder, max_length=_LONGEST), tokens)  # (n, H)
@@ -41,7 +41,7 @@ def distilled(folder: str, vectoriser: Vectoriser, dim: int) -> WordVectors:
 
 
 def _encoded(settings: Pretrained, tokens: list[str]) -> np.ndarray:
-    """The mean of the last layer (n, H) for each token, of length one; tokens of about one length at a time."""
+    """The mean of the last layer (n, H) for each token, as unit vectors; batches hold tokens of similar length."""
     ids = torch.from_numpy(settings.learn([]).transform(tokens))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_transformer(settings).eval().to(device)
@@ -54,10 +54,10 @@ def _encoded(settings: Pretrained, tokens: list[str]) -> np.ndarray:
 
 
 def _main_directions(vectors: np.ndarray, dim: int) -> np.ndarray:
-    """Coordinates (n, `dim`) along the directions in which centred vectors differ most, of mean length one."""
+    """The principal components (n, `dim`) of centred vectors, scaled to mean length one."""
     centred = vectors - vectors.mean(axis=0)
     _, directions = np.linalg.eigh(centred.T.astype(np.float64) @ centred)
     kept = directions[:, ::-1][:, :dim]
-    kept *= np.sign(kept[np.abs(kept).argmax(axis=0), np.arange(dim)])  # a direction has no sign of its own
+    kept *= np.sign(kept[np.abs(kept).argmax(axis=0), np.arange(dim)])  # makes the sign deterministic
     found = centred @ kept.astype(np.float32)
     return found / max(float(np.linalg.norm(found, axis=1).mean()), 1e-12)

@@ -1,8 +1,8 @@
-"""Settings by which an algorithm chooses its encoder, and the encoder they stand for.
+"""Settings that choose an encoder, and the code that builds it.
 
-What an encoder reads is made by the vectoriser: bags by `words` and `word_piece` (or features that came as such), token
-sequences by `sequences`, the tokens of a transformer by `pretrained`. `encoder_for` gives the one that fits. Knows
-nothing about labels or training.
+The vectoriser makes the input of the encoder: bags by `words` and `word_piece` (or given features), token sequences by
+`sequences`, the tokens of a transformer by `pretrained`. `encoder_for` gives the matching encoder. Knows nothing about
+labels or training.
 """
 
 from __future__ import annotations
@@ -36,42 +36,42 @@ from xclearn.text import (
 from xclearn.text.documents import TEXTS
 
 _MANY_LABELS = 200_000
-_VALUES_PER_LAYER = 17  # of a transformer that a step holds for each token and dimension
+_VALUES_PER_LAYER = 17  # values per token and dimension that a transformer layer holds in a step
 
 
 class NewEncoder(NamedTuple):
-    """What an encoder is made for."""
+    """What a new encoder must fit."""
 
     text: TextSettings
     n_features: int
     dim: int
     generator: torch.Generator
-    sparse: bool  # the gradient of a token table holds only the tokens of the batch
+    sparse: bool  # the token table's gradient holds only the tokens of the batch
 
 
 class EncoderChoice(ABC):
-    """The settings of one kind of encoder: what it costs, and how it is made."""
+    """Settings of one kind of encoder, with its cost and its construction."""
 
-    ordered: ClassVar[bool] = False  # reads the tokens of texts in their order
+    ordered: ClassVar[bool] = False  # reads tokens in text order
 
     @abstractmethod
     def fits(self, vectoriser: Vectoriser) -> bool:
-        """Whether it reads what this vectoriser makes."""
+        """Whether the encoder can read this vectoriser's output."""
 
     @abstractmethod
     def make(self, new: NewEncoder) -> DocumentEncoder:
-        """A new encoder; vectors of a transformer have a length of their own."""
+        """A new encoder; a transformer determines the length of its vectors."""
 
     @abstractmethod
     def values(self, text: TextSettings, n_features: int, dim: int) -> tuple[int, int]:
-        """How many values the token table has, and how many the rest."""
+        """The number of values in the token table, and in the rest."""
 
     def working(self, text: TextSettings) -> int:  # noqa: ARG002
-        """Bytes that a step holds for each document of a sequence, for the gradient; of a bag it is a vector or two."""
+        """Bytes of activations per document in a step, for sequence encoders; negligible for bags."""
         return 0
 
     def products(self, text: TextSettings, dim: int) -> int:
-        """Multiplications for a document in the encoder's layers."""
+        """Multiplications per document in the encoder's layers."""
         return self.values(text, 0, dim)[1]
 
 
@@ -85,8 +85,8 @@ class _OfBags(EncoderChoice):
 class BagSettings(_OfBags):
     """Sum of token embeddings."""
 
-    residual: bool = False  # a block v + ReLU(R v + c) after it, as in DeepXML-OVA; worse on a hold-out
-    dropout: Share = 0.3  # after each ReLU
+    residual: bool = False  # add a block v + ReLU(R v + c), as in DeepXML-OVA; worse on a hold-out
+    dropout: Share = 0.3  # dropout after each ReLU
 
     def make(self, new: NewEncoder) -> DocumentEncoder:
         bag = BagEncoder(new.n_features, new.dim, self.dropout, new.generator, sparse=new.sparse, n_layers=0)
@@ -99,10 +99,10 @@ class BagSettings(_OfBags):
 @final
 @dataclass(frozen=True, kw_only=True)
 class MultilayerSettings(_OfBags):
-    """Sum of token embeddings and plain layers (MACH)."""
+    """Sum of token embeddings followed by dense layers (MACH)."""
 
-    n_layers: Number = 1  # after the sum
-    dropout: Share = 0.3  # after each ReLU
+    n_layers: Number = 1  # dense layers after the sum
+    dropout: Share = 0.3  # dropout after each ReLU
 
     def make(self, new: NewEncoder) -> DocumentEncoder:
         return BagEncoder(
@@ -116,13 +116,13 @@ class MultilayerSettings(_OfBags):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionSettings(EncoderChoice):
-    """Filters over token sequences (XML-CNN)."""
+    """Convolution over token sequences (XML-CNN)."""
 
     token_dim: Count = 64  # length of token vectors
-    widths: tuple[Count, ...] = (2, 4, 8)  # tokens that a filter sees
-    n_filters: Count = 48  # of each width
-    n_pools: Count = 2  # parts of the text in which each filter's largest value is kept
-    dropout: Share = 0.3  # before and after the bottleneck
+    widths: tuple[Count, ...] = (2, 4, 8)  # filter widths in tokens
+    n_filters: Count = 48  # filters of each width
+    n_pools: Count = 2  # parts of the text over which each filter is max-pooled
+    dropout: Share = 0.3  # dropout before and after the bottleneck
 
     ordered = True
 
@@ -153,10 +153,10 @@ class ConvolutionSettings(EncoderChoice):
 @final
 @dataclass(frozen=True, kw_only=True)
 class TransformerSettings(EncoderChoice):
-    """The pretrained transformer in the folder of the vectoriser `pretrained`."""
+    """The pretrained transformer in the folder set by the vectoriser `pretrained`."""
 
-    pooling: Literal["first", "mean"] = "first"  # the first token's vector, or the mean of all
-    dropout: Share = 0.3  # on the vector
+    pooling: Literal["first", "mean"] = "first"  # vector of the first token, or mean over tokens
+    dropout: Share = 0.3  # dropout on the vector
 
     ordered = True
 
@@ -190,19 +190,19 @@ class TransformerSettings(EncoderChoice):
         return text
 
 
-AnyText: TypeAlias = Words | WordPiece | Subwords | Sequences | Pretrained  # whose tokens an encoder can read
+AnyText: TypeAlias = Words | WordPiece | Subwords | Sequences | Pretrained  # settings whose tokens an encoder can read
 EncoderSettings: TypeAlias = BagSettings | MultilayerSettings | ConvolutionSettings | TransformerSettings
 
 
 def usual_dim(n_labels: int, device: str) -> int:
-    """The length of vectors where none is set: longer ones where labels are not very many and cost little."""
+    """The default length of vectors: longer if there are not very many labels, so that it costs little."""
     if device != "cuda":
         return min(126, max(32, 2 * math.isqrt(n_labels)))
     return min(510, max(32, 8 * math.isqrt(n_labels))) if n_labels <= _MANY_LABELS else 302
 
 
 def encoder_for(text: TextSettings) -> EncoderSettings:
-    """The encoder that reads what a vectoriser makes."""
+    """The encoder that reads a vectoriser's output."""
     if isinstance(text, Pretrained):
         return TransformerSettings()
     return ConvolutionSettings() if isinstance(text, Sequences) else BagSettings()
@@ -217,23 +217,23 @@ def make_encoder(
     *,
     sparse: bool,
 ) -> DocumentEncoder:
-    """A new encoder for what `vectoriser` makes; `dim` is the vector's length, but a transformer has its own.
+    """A new encoder for the output of `vectoriser`; `dim` is the length of vectors, except for a transformer.
 
-    `sparse` makes the gradient of a token table hold only the tokens of the batch.
+    With `sparse`, the gradient of the token table holds only the tokens of the batch.
     """
     _require_fit(settings, vectoriser)
     return settings.make(NewEncoder(text, vectoriser.n_features, dim, generator, sparse))
 
 
 def encoder_dim(text: TextSettings, dim: int) -> int:
-    """The length of the vectors that `make_encoder` gives."""
+    """The length of the vectors of an encoder made by `make_encoder`."""
     return _hidden_size(text) if isinstance(text, Pretrained) else dim
 
 
 def encoder_weights(
     settings: EncoderSettings, text: TextSettings, n_features: int, dim: int, tokens: float | None = None
 ) -> tuple[Weights, Weights]:
-    """The token table and the rest, without making them; `tokens` of a step when the table's gradient is sparse."""
+    """The weights of the token table and of the rest; `tokens` per step if the table's gradient is sparse."""
     table, rest = settings.values(text, n_features, dim)
     touched = None if tokens is None else 2 * tokens * (table // max(1, n_features))  # the rows, and their sums
     return Weights(values=table, touched=touched), Weights(values=rest)
@@ -250,29 +250,31 @@ def _require_fit(settings: EncoderSettings, vectoriser: Vectoriser) -> None:
 def _mismatch(settings: EncoderSettings) -> ConfigError:
     got = kind_of(type(settings))
     todo = "Leave `encoder` at auto, or set `vectoriser` too."
-    return ConfigError("the encoder does not read what the vectoriser makes", where="encoder", got=got, todo=todo)
+    return ConfigError("the encoder cannot read the vectoriser's output", where="encoder", got=got, todo=todo)
 
 
 def _require_room(model: Any, text: Pretrained, n_features: int) -> None:
-    """Refuse a folder whose files do not belong together, and texts longer than the transformer can read."""
+    """Raise if a folder's files do not belong together, or texts are longer than the transformer can read."""
     known = model.get_input_embeddings().num_embeddings
     if known < n_features:
         got = (n_features, known)
-        raise ConfigError("the tokeniser knows more tokens than the transformer", where=text.folder, got=got)
+        raise ConfigError("the tokeniser has more tokens than the transformer", where=text.folder, got=got)
     longest = getattr(model.config, "max_position_embeddings", None) or text.max_length
     if text.max_length > longest:
         where, allowed = "vectoriser.max_length", f"up to {longest}"
-        raise ConfigError("the transformer reads shorter texts", where=where, got=text.max_length, allowed=allowed)
+        raise ConfigError(
+            "texts are longer than the transformer can read", where=where, got=text.max_length, allowed=allowed
+        )
 
 
 def _hidden_size(text: Pretrained) -> int:
     config = _transformer_config(text)
-    return int(config.get("hidden_size") or config["dim"])  # distilbert's word for it
+    return int(config.get("hidden_size") or config["dim"])  # distilbert's name for it
 
 
 def _n_layers(text: Pretrained) -> int:
     config = _transformer_config(text)
-    return int(config.get("num_hidden_layers") or config.get("n_layers") or 12)  # distilbert's word for it
+    return int(config.get("num_hidden_layers") or config.get("n_layers") or 12)  # distilbert's name for it
 
 
 def _transformer_config(text: Pretrained) -> dict[str, Any]:
@@ -281,5 +283,5 @@ def _transformer_config(text: Pretrained) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         int(config.get("hidden_size") or config["dim"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError("config.json does not say how wide the transformer is", where=str(path)) from error
+        raise ConfigError("config.json does not give the width of the transformer", where=str(path)) from error
     return config

@@ -1,7 +1,7 @@
-"""Encoders as torch modules: features of documents → vectors. Here those that read a bag of tokens.
+"""Encoders as torch modules, from features of documents to vectors: those that read a bag of tokens.
 
-They know nothing about labels, losses or training; `served()` gives the form that the servable runs. Encoders that read
-token sequences stand in `sequence_encoders`; `encoder_settings` chooses among all by name.
+`served()` gives the form used for prediction. Encoders of token sequences are in `sequence_encoders`;
+`encoder_settings` chooses an encoder by name. Knows nothing about labels, losses or training.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xclearn.parts.rows import FeatureBatch, bag_vectors
 
 
 class DocumentEncoder(nn.Module, ABC):
-    """Features of a batch of documents → (n, D)."""
+    """Maps the features of a batch of documents to vectors (n, D)."""
 
     dim: int
 
@@ -29,14 +29,14 @@ class DocumentEncoder(nn.Module, ABC):
 
     @abstractmethod
     def lazy_parameters(self) -> list[nn.Parameter]:
-        """Those whose gradient holds only the tokens of the batch."""
+        """Parameters whose gradient holds only the tokens of the batch."""
 
     @abstractmethod
     def served(self) -> components.Encoder: ...
 
 
 def encoder_optimisers(encoder: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
-    """Adam; a token table with a sparse gradient is updated only where the batch has tokens."""
+    """Adam, lazy for a token table with a sparse gradient: only the batch's tokens are updated."""
     lazy = encoder.lazy_parameters() if isinstance(encoder, DocumentEncoder) else []
     others = [each for each in encoder.parameters() if not any(each is table for table in lazy)]
     optimisers: list[torch.optim.Optimizer] = [LazyAdam(lazy, lr=lr)] if lazy else []
@@ -47,7 +47,7 @@ def encoder_optimisers(encoder: nn.Module, lr: float) -> list[torch.optim.Optimi
 class BagEncoder(DocumentEncoder):
     """ReLU of the weighted sum of token embeddings, then layers v ↦ ReLU(W v + b) if any; dropout after each ReLU.
 
-    `sparse` makes the table's gradient hold only the tokens of the batch (for LazyAdam).
+    With `sparse`, the table's gradient holds only the tokens of the batch (for LazyAdam).
     """
 
     def __init__(

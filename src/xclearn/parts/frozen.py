@@ -1,6 +1,6 @@
-"""Vectors that are not trained, and classifiers by a solver over fixed vectors: a label tree, one-vs-all, or Slice's.
+"""Untrained vectors, and classifiers trained by a solver over fixed vectors: a label tree, one-vs-all, or Slice.
 
-Slice trains a label against its own documents and those that have it on their shortlist. Knows nothing about encoders
+Slice trains a label on its own documents and on those that have it on their shortlist. Knows nothing about encoders
 or stages.
 """
 
@@ -20,9 +20,9 @@ from xclearn.parts.linear import LevelProblems, Solver, everything, leaf_order, 
 
 Frozen = Literal["label_tree", "slice", "sparse_one_vs_all"]
 
-_COST = 1.0  # of the loss against short weights
+_COST = 1.0  # weight of the loss against regularisation
 _BRANCHING, _MAX_LEAF, _BEAM = 2048, 100, 10  # of the tree
-_SEEDS = 1 << 32  # what scikit-learn takes
+_SEEDS = 1 << 32  # range of scikit-learn's seeds
 
 
 def solved(
@@ -34,7 +34,7 @@ def solved(
     seed: int,
     epochs: int = 20,
 ) -> Scorer:
-    """The scorer of `vector`, trained on `vectors` (N, D); `lists` (N, m) are the shortlists that Slice needs."""
+    """A scorer of `vector`, trained on `vectors` (N, D); `lists` (N, m) are the shortlists for Slice."""
     rows = sp.csr_matrix(vectors, dtype=np.float32)
     solver = Solver("squared_hinge", _COST, epochs, 0.0, seed)
     if kind == "label_tree":
@@ -51,7 +51,7 @@ def solved(
 
 
 def _listed(lists: np.ndarray, positives: sp.csr_matrix) -> sp.csr_matrix:
-    """The documents (L, N) that have each label, or have it on their list."""
+    """The documents (L, N) that have each label or have it on their list."""
     both = sp.csr_matrix(padded_matrix(lists, positives.shape[0]).T) + positives
     both.data[:] = 1
     both.sort_indices()
@@ -61,9 +61,10 @@ def _listed(lists: np.ndarray, positives: sp.csr_matrix) -> sp.csr_matrix:
 def learnt_clusters(
     vectors: np.ndarray, relevance: sp.csr_matrix, branching: int, max_leaf: int, seed: int
 ) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
-    """Clusters of labels and the classifiers that lead to them: those of a label tree without its last level.
+    """Clusters of labels and the classifiers leading to them: a label tree without its last level.
 
-    The cluster of each label (L,); of each level the weights (nodes, D) and biases (nodes,), children in order.
+    Returns the cluster of each label (L,), and the weights (nodes, D) and biases (nodes,) of each level, children in
+    order.
     """
     rows = sp.csr_matrix(vectors, dtype=np.float32)
     solver = Solver("squared_hinge", _COST, 20, 0.0, seed)
@@ -87,9 +88,9 @@ def _tree(solver: Solver, rows: sp.csr_matrix, vectors: np.ndarray, relevance: s
 
 
 def latent_tokens(features: sp.csr_matrix | np.ndarray, dim: int, seed: int) -> np.ndarray:
-    """Token vectors (V, D) from the documents alone: latent directions, each with its opposite.
+    """Token vectors (V, D) from the documents alone: singular directions, each with its negative.
 
-    A ReLU after the sum of a text's vectors then loses nothing.
+    So a ReLU after the sum of a text's vectors loses no information.
     """
     half = min(max(1, dim // 2), *features.shape)
     _, right = singular_vectors(features, half, seed)  # (half, V)
@@ -100,7 +101,7 @@ def latent_tokens(features: sp.csr_matrix | np.ndarray, dim: int, seed: int) -> 
 
 
 def singular_vectors(matrix: sp.csr_matrix | np.ndarray, rank: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first left (n, r) and right (r, m) ones, with one BLAS thread: the sums of several end in other bits."""
+    """The leading left (n, r) and right (r, m) ones, on one BLAS thread: several would change the last bits."""
     from sklearn.utils.extmath import randomized_svd
     from threadpoolctl import threadpool_limits
 

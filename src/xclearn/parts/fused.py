@@ -1,6 +1,6 @@
-"""Passes over label rows that PyTorch would make one after another, made once: a step on a GPU waits for memory.
+"""Fuses several passes over label rows into one, because a step on a GPU is bound by memory bandwidth.
 
-The plain form is the oracle of the Triton kernel, which is part of every CUDA build of PyTorch. Knows nothing about
+The plain form is the oracle of the Triton kernel; every CUDA build of PyTorch includes Triton. Knows nothing about
 losses or training.
 """
 
@@ -10,9 +10,9 @@ import torch
 
 
 def descend(table: torch.Tensor, copy: torch.Tensor | None, gradient: torch.Tensor, lr: float, constant: int) -> None:
-    """table ← table − lr · gradient, but for its column `constant`; `copy` gets the result in its own precision.
+    """table ← table − lr · gradient, except its column `constant`; `copy` receives the result in its own precision.
 
-    All are (n, width), `gradient` of any precision.
+    All are (n, width); `gradient` may have any precision.
     """
     parts = [tensor for tensor in (table, copy, gradient) if tensor is not None]
     if copy is not None and table.is_cuda and all(tensor.is_contiguous() for tensor in parts):

@@ -1,4 +1,4 @@
-"""Passes over the label side of a text network that PyTorch would make one after another, made once on a GPU.
+"""Fuses several passes over the label side of a text network into one on a GPU.
 
 The plain forms, which a CPU runs, are the oracles of the Triton kernels. Knows nothing about scores or losses.
 """
@@ -14,16 +14,16 @@ from xclearn.parts.losses import aligned
 
 
 class Mixture(NamedTuple):
-    """What the classifiers w = M dropout(ReLU(v)) + c + s ⊙ v + g ⊙ r share."""
+    """The shared parameters of the classifiers w = M dropout(ReLU(v)) + c + s ⊙ v + g ⊙ r."""
 
     matrix: torch.Tensor  # (D, D) M
     shift: torch.Tensor  # (D,) c
     skip: torch.Tensor  # (D,) s
-    gate: torch.Tensor | None  # (D,) g, where there are refinements
+    gate: torch.Tensor | None  # (D,) g, if there are refinements
 
 
 class Own(NamedTuple):
-    """What some outputs have of their own."""
+    """The per-output parameters of some outputs."""
 
     text: torch.Tensor  # (C, D) v
     refinement: torch.Tensor | None  # (C, D) r
@@ -31,21 +31,21 @@ class Own(NamedTuple):
 
 
 class Back(NamedTuple):
-    """What comes back to some outputs, and where it goes."""
+    """Gradients for some outputs, and where to write them."""
 
-    of_weight: torch.Tensor  # (C, D) the gradient of the classifiers
-    of_inner: torch.Tensor  # (C, D) of dropout(ReLU(v))
-    of_text: torch.Tensor  # (C, D) to be written
-    of_refinement: torch.Tensor | None  # (C, D) to be written; none: refinements move at once
-    descent: float  # by so much of their gradient
+    of_weight: torch.Tensor  # (C, D) gradient of the classifiers
+    of_inner: torch.Tensor  # (C, D) gradient of dropout(ReLU(v))
+    of_text: torch.Tensor  # (C, D) output
+    of_refinement: torch.Tensor | None  # (C, D) output; None: refinements are updated directly
+    descent: float  # learning rate of that update
 
 
 def opened(
     text: torch.Tensor, dropout: float, seed: torch.Tensor | None, first: int, compute: torch.dtype
 ) -> torch.Tensor:
-    """dropout(ReLU(v)) (C, D), whose sign says later what was kept.
+    """dropout(ReLU(v)) (C, D); positive entries are those that were kept.
 
-    With a `seed` () what is kept is a function of it and of the number of the row, of which `first` is the first.
+    With a `seed` (), dropout is a function of the seed and the row number, which starts at `first`.
     """
     if seed is not None:
         from xclearn.parts import triton_text
@@ -55,7 +55,7 @@ def opened(
 
 
 def combined(inner: torch.Tensor, own: Own, mixture: Mixture) -> torch.Tensor:
-    """Classifiers (C, width) in the precision of `inner`; their bias is column D, what follows is zero."""
+    """Classifiers (C, width) in the precision of `inner`; column D is the bias, later columns are zero."""
     dim, matrix = inner.shape[1], mixture.matrix.to(inner.dtype)
     weight = inner.new_empty(len(inner), aligned(dim + 1))
     if inner.is_cuda:
@@ -73,7 +73,7 @@ def combined(inner: torch.Tensor, own: Own, mixture: Mixture) -> torch.Tensor:
 
 
 def closed(back: Back, inner: torch.Tensor, own: Own, mixture: Mixture, dropout: float) -> torch.Tensor:
-    """Write the gradients of v and r, or move r; the gradients of shift, skip and gate (3, D)."""
+    """Write the gradients of v and r, or update r; returns the gradients of shift, skip and gate (3, D)."""
     if inner.is_cuda:
         from xclearn.parts import triton_text
 
@@ -81,7 +81,7 @@ def closed(back: Back, inner: torch.Tensor, own: Own, mixture: Mixture, dropout:
     of_weight = back.of_weight
     sums = [of_weight.sum(dim=0), (of_weight * own.text).sum(dim=0)]
     torch.mul(of_weight, mixture.skip, out=back.of_text)
-    kept = torch.ops.aten.threshold_backward(back.of_inner, inner, 0)  # where neither ReLU nor dropout had shut
+    kept = torch.ops.aten.threshold_backward(back.of_inner, inner, 0)  # where neither ReLU nor dropout set zero
     back.of_text.add_(kept, alpha=1 / (1 - dropout))
     if own.refinement is None or mixture.gate is None:
         return torch.stack([*sums, torch.zeros_like(mixture.skip)])

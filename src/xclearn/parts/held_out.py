@@ -1,6 +1,6 @@
-"""Evidence about documents that members did not see, and what was right: what a stacker is learnt on and judged by.
+"""Evidence about held-out documents and the correct labels: a stacker is trained and evaluated on it.
 
-Knows nothing about how anything is learnt from it.
+Knows nothing about how a stacker is learnt.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from xclearn.inference.blend import COLUMNS, ROWS_AT_ONCE, Evidence, Sources, bl
 from xclearn.inference.runner import answered_on
 from xclearn.inference.sparse import unit_rows
 
-_MOST_PAIRS = 400_000  # that a stacker is learnt on; beyond, wrong pairs are drawn and weigh more
-_DEPTHS = (1, 5, 10)  # what a ranking is judged by: precision at 1, nDCG at 5, recall at 10
-_NAMED, _COUNT = -3, -2  # the columns that count the lists which name a label, and its training documents
+_MOST_PAIRS = 400_000  # to train a stacker on; beyond, wrong pairs are sampled and weighted up
+_DEPTHS = (1, 5, 10)  # rankings are measured by precision at 1, nDCG at 5, recall at 10
+_NAMED, _COUNT = -3, -2  # columns with the number of lists that contain a label, and its training documents
 _EMPTY = Evidence(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 0), np.float32))
 
 
 @final
 @dataclass(frozen=True)
 class HeldOut:
-    """Evidence about held-out documents, and what was right."""
+    """Evidence about held-out documents, and the correct labels."""
 
     rows: np.ndarray  # (m,) int64 document of each pair, ascending
     labels: np.ndarray  # (m,) int64
     values: np.ndarray  # (m, F) float32
     right: np.ndarray  # (m,) bool
-    n_right: np.ndarray  # (n,) right labels of each document that have a training document, found or not
-    n_true: np.ndarray  # (n,) all of its right labels
-    groups: np.ndarray  # (n,) documents that resemble each other
+    n_right: np.ndarray  # (n,) correct labels of each document that have training documents, found or not
+    n_true: np.ndarray  # (n,) all correct labels of each document
+    groups: np.ndarray  # (n,) group of near-duplicates of each document
     seed: int
 
     @cached_property
     def half(self) -> np.ndarray:
-        """Which half a document belongs to, with all that resemble it, (n,) bool."""
+        """The half of each document, (n,) bool; near-duplicates share a half."""
         chosen = np.random.default_rng(self.seed).permutation(self.groups.max(initial=0) + 1) % 2 == 0
         return chosen[self.groups]
 
@@ -49,18 +49,19 @@ class HeldOut:
     def seen(self) -> np.ndarray:
         """Pairs of labels with a training document, (m,) bool.
 
-        Others teach a stacker nothing: where labels are those of train, one without any is right for whom it is named.
+        Others teach a stacker nothing: if labels are collected from train, a label without training documents is always
+        correct.
         """
         return self.values[:, _COUNT] > 0
 
     @cached_property
     def documents(self) -> np.ndarray:
-        """Training documents of each pair's label, about, (m,): the evidence knows them by half powers of two."""
+        """Approximate training documents of each pair's label, (m,): evidence stores them as half powers of two."""
         return np.round(2 ** (self.values[:, _COUNT].astype(np.float64) / 2) - 1)
 
     @cached_property
     def kept(self) -> np.ndarray:
-        """The pairs to learn on, (m,) bool: every right one, and of the others what there is room for."""
+        """The pairs to learn on, (m,) bool: every correct one, and a sample of the others."""
         kept = self.seen & self.right
         wrong = np.flatnonzero(self.seen & ~self.right)
         room = max(_MOST_PAIRS - int(kept.sum()), 1)
@@ -71,12 +72,12 @@ class HeldOut:
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """What makes up for wrong pairs that were not drawn, (m,)."""
+        """Weights that compensate for the wrong pairs left out, (m,)."""
         drawn = int((self.kept & ~self.right).sum())
         return np.where(self.right, 1.0, (self.seen & ~self.right).sum() / max(drawn, 1))
 
     def without(self, place: int) -> HeldOut:
-        """The same where the list at this place had never been: its columns go, and what it alone named."""
+        """A copy without the list at this place: without its columns, and without labels that only it found."""
         own = slice(COLUMNS * place, COLUMNS * (place + 1))
         values = self.values.copy()
         values[:, _NAMED] -= values[:, own.stop - 1] > 0
@@ -85,7 +86,7 @@ class HeldOut:
         return replace(self, rows=self.rows[kept], labels=self.labels[kept], values=values, right=self.right[kept])
 
     def gains(self, logits: np.ndarray) -> np.ndarray:
-        """What a ranking is worth for each document, 0 to 1: the mean of P@1, nDCG@5 and R@10.  # (n,)"""
+        """The quality of a ranking for each document, (n,), from 0 to 1: the mean of P@1, nDCG@5 and R@10."""
         rows, labels = self.rows[self.seen], self.labels[self.seen]
         order = np.lexsort((labels, -logits[self.seen], rows))
         starts = np.searchsorted(rows, np.arange(len(self.n_right)))
@@ -106,7 +107,7 @@ class HeldOut:
 
 
 def judged(sources: Sources, held: Split, device: str = "cpu") -> HeldOut:
-    """The evidence about held-out documents, those included whose labels no document of train has."""
+    """The evidence about held-out documents, including those whose labels no training document has."""
     parts, sources = [_EMPTY], answered_on(sources, device)
     for start, (documents, exclude) in enumerate(blocks_of(held.documents, held.filter_pairs)):
         evidence = sources.evidence(documents, exclude)
@@ -126,13 +127,13 @@ def judged(sources: Sources, held: Split, device: str = "cpu") -> HeldOut:
 
 
 def _groups(sources: Sources, held: Split) -> np.ndarray:
-    """Which of the documents resemble each other, (n,)."""
+    """Groups of near-duplicate documents, (n,)."""
     features = sources.vectoriser.transform(held.documents)
     return resembling(unit_rows(features)) if sp.issparse(features) else np.arange(len(held))
 
 
 def together(folds: Sequence[HeldOut], seed: int) -> HeldOut:
-    """The documents of all folds, one after the other."""
+    """Concatenate the documents of all folds."""
     starts = np.cumsum([0, *(len(fold.n_right) for fold in folds)])
     rows = np.concatenate([fold.rows + start for fold, start in zip(folds, starts, strict=False)])
     names = ("labels", "values", "right", "n_right", "n_true")

@@ -1,7 +1,7 @@
-"""Balanced clusters of labels from vectors on the training device, and what the clusters mean for texts and relevance.
+"""Balanced clustering of labels on the training device, and the texts and relevance of clusters.
 
-On a CPU the native kernel clusters; on a GPU, where the extension may be absent, every cluster of a level is split at
-once in torch. Knows nothing about networks.
+On a CPU the native kernel clusters; on a GPU, all clusters of a level are split at once in torch. Knows nothing about
+networks.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def cluster_rows(rows: torch.Tensor, n_clusters: int, seed: int) -> np.ndarray:
     """The cluster of each row (L, D); `n_clusters` is a power of two not above the number of rows."""
     if n_clusters & (n_clusters - 1) or n_clusters > len(rows):
         allowed = f"a power of two up to the {len(rows):,} labels"
-        raise ConfigError("no such number of clusters", where="n_clusters", got=n_clusters, allowed=allowed)
+        raise ConfigError("the number of clusters is invalid", where="n_clusters", got=n_clusters, allowed=allowed)
     if rows.device.type == "cpu":
         return cluster_labels(np.ascontiguousarray(rows.numpy()), n_clusters, seed)
     return _cluster_on_device(rows, n_clusters, seed)
 
 
 def _cluster_on_device(rows: torch.Tensor, n_clusters: int, seed: int) -> np.ndarray:
-    """Balanced spherical 2-means, level by level. Rows are filled up with zero rows so that all splits are even."""
+    """Balanced spherical 2-means, level by level. Rows are padded with zero rows so that all splits are even."""
     generator = torch.Generator(rows.device).manual_seed(seed)
     size = -(-len(rows) // n_clusters)
     vectors = F.pad(F.normalize(rows, dim=1), (0, 0, 0, size * n_clusters - len(rows)))  # (C · size, D)
@@ -61,13 +61,13 @@ def _split(vectors: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
 
 
 def _lean(vectors: torch.Tensor, centres: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """How much nearer each row is to the second centre than to the first (C, s)."""
+    """How much closer each row is to the second centre than to the first (C, s)."""
     return (vectors @ (centres[1] - centres[0])[:, :, None])[:, :, 0]
 
 
 @torch.no_grad()
 def label_vectors(table: torch.Tensor, documents: FeatureRows, labels: SparseRows) -> torch.Tensor:
-    """The sum of E x over the documents of each label (L, D); with a random table E, a random projection of TF-IDF."""
+    """The sum of E x over each label's documents (L, D); a random table E makes it a random projection of TF-IDF."""
     sums = torch.zeros(labels.n_columns, table.shape[1], device=table.device)
     for rows in torch.arange(len(documents), device=table.device).split(_AT_ONCE):
         features, relevant = documents.take(rows), labels.take(rows)
@@ -77,7 +77,7 @@ def label_vectors(table: torch.Tensor, documents: FeatureRows, labels: SparseRow
 
 
 def membership(cluster_of_label: np.ndarray, n_clusters: int) -> sp.csr_matrix:
-    """Clusters × labels, one where the label is in the cluster."""
+    """Clusters × labels, 1 if the label is in the cluster."""
     labels = np.arange(len(cluster_of_label))
     ones = np.ones(len(labels), dtype=np.float32)
     return sp.csr_matrix((ones, (cluster_of_label, labels)), shape=(n_clusters, len(labels)))
@@ -93,7 +93,7 @@ def cluster_texts(members: sp.csr_matrix, label_features: sp.csr_matrix) -> sp.c
 
 
 def cluster_relevance(relevance: sp.csr_matrix, members: sp.csr_matrix) -> sp.csr_matrix:
-    """Documents × clusters, one where the document has a label of the cluster."""
+    """Documents × clusters, 1 if the document has a label in the cluster."""
     found = (relevance @ members.T).tocsr()
     found.data[:] = 1.0
     found.sort_indices()

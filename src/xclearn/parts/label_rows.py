@@ -1,4 +1,4 @@
-"""Which label rows this process holds, and which the other processes of the run. Alone, it holds all."""
+"""Which label rows this process holds, and which the other processes of a run. A single process holds all."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class LabelRows:
     start: int
     stop: int
     ranks: Ranks = ALONE
-    total: int | None = None  # labels of all processes; none: as many as here
+    total: int | None = None  # labels of all processes; None: this process has all
 
     @classmethod
     def of(cls, n_labels: int, ranks: Ranks) -> LabelRows:
-        """This process's share of the labels: each has as many as any other, or one more."""
+        """This process's share of the labels; shares differ by at most one label."""
         return cls(*_share(n_labels, ranks.rank, ranks.count), ranks, n_labels)
 
     def __len__(self) -> int:
@@ -31,17 +31,17 @@ class LabelRows:
 
     @property
     def n_labels(self) -> int:
-        """Of all processes."""
+        """The number of labels of all processes."""
         return len(self) if self.total is None else self.total
 
     @property
     def lengths(self) -> list[int]:
-        """Rows of each process."""
+        """The number of rows of each process."""
         shares = (_share(self.n_labels, rank, self.ranks.count) for rank in range(self.ranks.count))
         return [stop - start for start, stop in shares]
 
     def among(self, labels: torch.Tensor) -> slice:
-        """Which of `labels` (m,), ascending, this process holds."""
+        """The slice of `labels` (m,), ascending, that this process holds."""
         if self.ranks.count == 1:
             return slice(0, len(labels))
         import torch
@@ -51,28 +51,28 @@ class LabelRows:
         return slice(first, last)
 
     def places(self, labels: torch.Tensor) -> torch.Tensor:
-        """Where the rows of `labels` stand here; for a label of another process, some row."""
+        """The local row of each of `labels`; an arbitrary row for labels of other processes."""
         places = labels - self.start
         return places if self.ranks.count == 1 else places.clamp(0, len(self) - 1)
 
     def scores(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Scores of `labels` of all processes, of those made here by `places`."""
+        """Combine the scores of `labels` that each process computed for its `places`."""
         if self.ranks.count == 1:
             return scores
         return self.ranks.sum(scores.masked_fill((labels < self.start) | (labels >= self.stop), 0))[0]
 
     def of_all(self, part: torch.Tensor) -> torch.Tensor:
-        """The rows (L, …) of all processes, in the first; elsewhere nothing."""
+        """The rows (L, …) of all processes, gathered in the first; empty in the others."""
         return self.ranks.below(part, self.lengths)
 
     def best(self, ids: torch.Tensor, scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The k best of all processes' labels (n, k), of the best that each found among its own (n, ≤ k)."""
+        """Merge the best labels of each process (n, ≤ k) into the k best of all (n, k)."""
         if self.ranks.count == 1:
             return ids, scores
         import torch
         from torch.nn.functional import pad
 
-        missing = (0, min(k, max(self.lengths)) - ids.shape[1])  # processes hold one label more or less
+        missing = (0, min(k, max(self.lengths)) - ids.shape[1])  # processes may differ by one label
         ids = pad(ids, missing, value=-1)
         scores = pad(scores, missing, value=-torch.inf)
         ids, scores = self.ranks.beside(ids), self.ranks.beside(scores)

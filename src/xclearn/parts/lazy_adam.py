@@ -1,6 +1,6 @@
-"""Adam for a token table of which a batch touches few rows: only those rows and their moments move.
+"""Adam for a token table of which a batch touches few rows: only those rows and their moments are updated.
 
-The same updates as torch's SparseAdam; on a CPU in one pass over the gradient. Knows nothing about what the rows are.
+Equals torch's SparseAdam, but on a CPU in one pass over the gradient. Knows nothing about what the rows mean.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xclearn.kernels.adam import AdamStep, AdamTable, adam_rows
 
 @final
 class LazyAdam(torch.optim.Optimizer):
-    """Parameters (V, D) float32 whose gradients are sparse in their rows."""
+    """Adam for parameters (V, D) float32 with row-sparse gradients."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class LazyAdam(torch.optim.Optimizer):
 def _on_cpu(parameter: torch.Tensor, first: torch.Tensor, second: torch.Tensor, step: AdamStep) -> None:
     assert parameter.grad is not None
     table = AdamTable(*(part.detach().numpy() for part in (parameter, first, second)))
-    ids, rows = parameter.grad._indices()[0], parameter.grad._values()  # ids may repeat: coalescing them takes longer
+    ids, rows = parameter.grad._indices()[0], parameter.grad._values()  # ids may repeat: coalescing would take longer
     adam_rows(table, ids.contiguous().numpy(), rows.contiguous().numpy(), step, torch.get_num_threads())
 
 

@@ -1,6 +1,6 @@
-"""Sparse linear classifiers by a solver, for trees of labels and for one-vs-all: the problems, and what serves them.
+"""Sparse linear classifiers trained by a solver, for label trees and one-vs-all, and their served form.
 
-Knows nothing about devices, stages or torch: a solver needs neither.
+Knows nothing about devices, stages or torch.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from xclearn.text import Vectoriser
 
 Loss = Literal["squared_hinge", "logistic"]
 
-TOLERANCE = 0.3  # of the solver; 0.01 takes three times as long and moves no metric of a hold-out by 0.1
-TEXT_WEIGHT = 0.15  # of the cosine with a label's text beside a probability
-_SPARSE, _PASSES = 50.0, 3  # dense operations in the time of a sparse one; passes over all examples
-_LIGHT = 0.3  # share of a label's heaviest word up to which its words are dropped
-_FEW = 16  # children from which on a positive is rare
+TOLERANCE = 0.3  # of the solver; 0.01 takes three times as long and changes no hold-out metric by 0.1
+TEXT_WEIGHT = 0.15  # weight of the cosine with a label's text beside a probability
+_SPARSE, _PASSES = 50.0, 3  # dense operations per sparse one in time; passes over all examples
+_LIGHT = 0.3  # words with less than this share of the heaviest word's weight are dropped
+_FEW = 16  # with this many children or more, positives are rare
 
 
 @final
 class LevelProblems(NamedTuple):
-    """The problems of one level of a tree: which documents of a parent have a label below each of its children."""
+    """The problems of one tree level: which documents of a parent have a label below each of its children."""
 
-    children: np.ndarray  # (P + 1,) where each parent's children start
+    children: np.ndarray  # (P + 1,) start of each parent's children
     groups: sp.csr_matrix  # (P, N) the documents of each parent
     positives: sp.csr_matrix  # (C, N) the documents of each child
 
@@ -45,15 +45,15 @@ class Solver:
 
     loss: Loss
     cost: float
-    epochs: int  # passes over the examples at most
-    threshold: float  # weights up to this are dropped
+    epochs: int  # maximum passes over the examples
+    threshold: float  # weights of at most this magnitude are dropped
     seed: int
 
     def train(self, features: sp.csr_matrix, level: LevelProblems) -> dict[str, np.ndarray]:
-        """A classifier of each child, as the arrays of a sparse matrix (C, V) and biases (C,).
+        """A classifier for each child, as the arrays of a sparse matrix (C, V) and biases (C,).
 
-        Where positives are rare the squared hinge wants a bias of −1. Fixing it there is as accurate as learning it and
-        much faster: a document that shares no word with the positives is never visited again.
+        If positives are rare, the squared hinge tends to a bias of −1. Fixing it there is as accurate as learning it
+        and much faster: a document that shares no word with the positives is never visited again.
         """
         rare = np.diff(level.children).max() >= _FEW
         bias = -1.0 if rare and self.loss == "squared_hinge" else None
@@ -65,34 +65,34 @@ class Solver:
 
     @staticmethod
     def operations(entries: float) -> float:
-        """Dense operations that take as long as solving problems with `entries` entries in all."""
+        """Dense operations that take as long as solving problems with `entries` entries in total."""
         return 2 * _SPARSE * _PASSES * entries
 
 
 def require_label_text(label_features: sp.csr_matrix | np.ndarray | None, text_weight: float) -> None:
-    """Raise if label text has a weight but there is none."""
+    """Raise if label text has a weight but there is no label text."""
     if text_weight is not AUTO and text_weight > 0 and label_features is None:
         todo = "Give label texts, or set label_text_weight = 0."
-        raise DataError("label text is needed for label_text_weight", got=text_weight, todo=todo)
+        raise DataError("label_text_weight needs label texts", got=text_weight, todo=todo)
 
 
 def usual_text_weight(n_label_entries: int, *, chosen_later: bool) -> float:
-    """The weight of label text where none is set: zero without text, AUTO where a hold-out will choose."""
+    """The default weight of label text: zero without text, AUTO if a hold-out will choose it."""
     if n_label_entries == 0:
         return 0.0
     return AUTO if chosen_later else TEXT_WEIGHT
 
 
 def matrix_of(arrays: dict[str, np.ndarray], n_features: int) -> sp.csr_matrix:
-    """The weights (C, V) that `Solver.train` gave."""
+    """The weights (C, V) returned by `Solver.train`."""
     shape = (len(arrays["bias"]), n_features)
     return sp.csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
 
 
 def level_widths(n_labels: int, branching: int, max_leaf: int) -> list[int]:
-    """How many nodes each level above the labels has: powers of two, `branching` times the one before at most."""
+    """The number of nodes of each level above the labels: powers of two that grow by at most `branching`."""
     enough = 1 << max(-(-n_labels // max_leaf) - 1, 0).bit_length()
-    n_clusters = min(enough, 1 << (n_labels.bit_length() - 1))  # none is empty
+    n_clusters = min(enough, 1 << (n_labels.bit_length() - 1))  # no cluster is empty
     widths, step = [1], 1 << (branching.bit_length() - 1)
     while widths[-1] < n_clusters:
         widths.append(min(n_clusters, step * widths[-1]))
@@ -102,9 +102,9 @@ def level_widths(n_labels: int, branching: int, max_leaf: int) -> list[int]:
 def tree_levels(
     relevance: sp.csr_matrix, cluster_of_label: np.ndarray, widths: Sequence[int]
 ) -> Iterator[LevelProblems]:
-    """Of a tree over balanced clusters, whose numbers halve from level to level; the last level is that of labels.
+    """The levels of a tree over balanced clusters, whose numbers halve towards the root; the last level is the labels.
 
-    The children of the last level are the labels in the order of `leaf_order`.
+    The children in the last level are the labels in the order of `leaf_order`.
     """
     n, n_labels = relevance.shape
     groups, before = everything(n), 1
@@ -125,7 +125,7 @@ def everything(n_documents: int) -> sp.csr_matrix:
 
 
 def leaf_order(cluster_of_label: np.ndarray) -> np.ndarray:
-    """The labels (L,) int64, cluster after cluster."""
+    """The labels (L,) int64, sorted by cluster."""
     return np.argsort(cluster_of_label, kind="stable").astype(np.int64)
 
 
@@ -136,7 +136,7 @@ def linear_servable(
     label_features: sp.csr_matrix | np.ndarray | None,
     weight: float,
 ) -> Servable:
-    """What serves a scorer of sparse features, with the cosine of the label's own text added to its probability."""
+    """The servable of a scorer of sparse features, which adds the cosine with the label's text to its probability."""
     encoders = {"features": SparseFeatures(vectoriser.n_features, False)}
     scorers = [scorer]
     if label_features is not None and weight > 0:
@@ -148,7 +148,7 @@ def linear_servable(
 
 
 def _heavy_words(texts: sp.csr_matrix) -> sp.csr_matrix:
-    """Without the words that weigh little beside the text's heaviest: they are in most texts and would cost most."""
+    """Drop words that weigh little beside the text's heaviest: they occur in most texts and would cost most."""
     heaviest = np.repeat(np.abs(texts).max(axis=1).toarray().ravel(), np.diff(texts.indptr))
     kept = np.abs(texts.data) > _LIGHT * heaviest
     indptr = np.append(0, np.cumsum(kept))[texts.indptr]

@@ -1,9 +1,9 @@
-"""Losses over very many outputs whose scores never exist all at once.
+"""Losses over very many outputs, computed without storing all scores at once.
 
 `all_outputs_loss` is the binary cross-entropy of every document with every output, summed over outputs and averaged
-over documents. Scores are made one block of outputs at a time, turned into the gradient σ(score) − y in place, and
-multiplied into the gradients of both sides. Where a caller chooses the loss, it is the cross-entropy or the squared
-hinge. Knows nothing about where vectors and classifiers come from.
+over documents. Scores are computed one block of outputs at a time, turned into the gradient σ(score) − y in place, and
+multiplied into the gradients of both sides. Some callers may choose the squared hinge instead. Knows nothing about
+where vectors and classifiers come from.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from typing import Any, Literal
 import torch
 from torch.nn import functional as F
 
-SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries of the score block: in the CPU's cache; few GPU launches
-OutputLoss = Literal["bce_sum", "bce_mean", "squared_hinge"]  # of one document: summed, or the mean, over outputs
-MEASURE_EVERY = 16  # steps whose loss is computed, where there are many scores
+SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries of a score block: fits the CPU's cache; few GPU launches
+OutputLoss = Literal["bce_sum", "bce_mean", "squared_hinge"]  # loss of a document: sum or mean over outputs
+MEASURE_EVERY = 16  # with many scores, the loss is computed every so many steps
 _FEW_SCORES = 1 << 20
 _BLOCK_MULTIPLE = 64
 PAIRS_AT_ONCE = 1 << 16
-_ALIGNMENT = 8  # bf16 products want rows that start at multiples of 16 bytes: an odd width runs at half the speed
+_ALIGNMENT = 8  # bf16 products need rows aligned to 16 bytes: an odd width halves the speed
 
 
 def worth_measuring(step: int, n_scores: int) -> bool:
-    """Whether to compute a step's loss: it costs a pass over all scores, and a sample is enough for the log."""
+    """Whether to compute a step's loss: it costs a pass over all scores, and sampling it suffices for the log."""
     return n_scores <= _FEW_SCORES or step % MEASURE_EVERY == 0
 
 
 def aligned(width: int) -> int:
-    """The next width at which every row of a matrix starts aligned."""
+    """The next width at which every matrix row is aligned."""
     return math.ceil(width / _ALIGNMENT) * _ALIGNMENT
 
 
 def filled_up(n_outputs: int) -> int:
-    """Outputs filled up to whole blocks."""
+    """The number of outputs rounded up to whole blocks."""
     return math.ceil(n_outputs / _BLOCK_MULTIPLE) * _BLOCK_MULTIPLE
 
 
 def blocks(n_outputs: int, n_documents: int, device: str) -> list[tuple[int, int]]:
-    """Ranges (begin, end) of outputs scored at a time.
+    """Ranges (begin, end) of outputs scored together.
 
     Lengths are multiples of 64 with a short rest at the end: matrix products over an odd number of outputs run at less
     than half the speed.
@@ -64,9 +64,9 @@ def block_gradient(
 
     With `hinge` the loss is max(0, 1 ∓ score)², minus for the outputs where y is 1.
 
-    `owner` and `columns` (m,) say where y is 1; a column outside 0 … C − 1 belongs to another block. Such entries are
-    added with weight 0 rather than selected: selecting would wait for the device. Rows of `weight` after the first
-    `n_outputs` only fill the block up: what their columns hold means nothing, and they are no part of the loss.
+    `owner` and `columns` (m,) are the entries where y is 1; columns outside 0 … C − 1 belong to another block. They are
+    added with weight 0 rather than filtered out, which would synchronise with the device. Rows of `weight` after the
+    first `n_outputs` are padding: their columns are meaningless and not part of the loss.
     """
     n_outputs = len(weight) if n_outputs is None else min(n_outputs, len(weight))
     inside = (columns >= 0) & (columns < n_outputs)
@@ -97,7 +97,7 @@ def block_gradient(
 
 
 def pair_gradient(scores: torch.Tensor, targets: torch.Tensor, hinge: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `block_gradient` for single scores (m,) with targets of 0 and 1: the gradient (m,) and the summed loss."""
+    """Like `block_gradient`, for single scores (m,) with targets 0 or 1: the gradient (m,) and the summed loss."""
     if not hinge:
         loss = F.binary_cross_entropy_with_logits(scores, targets, reduction="sum")
         return scores.sigmoid() - targets, loss
@@ -122,7 +122,7 @@ def all_outputs_loss(
 
 
 class _AllOutputs(torch.autograd.Function):
-    """Gradients are made in the forward pass, where the scores are; backward only scales them."""
+    """Gradients are computed in the forward pass, where the scores are; backward only scales them."""
 
     @staticmethod
     def forward(

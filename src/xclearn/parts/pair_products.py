@@ -1,8 +1,8 @@
 """x[owner] · weight[column] for pairs of a document and an output, and the gradients of both sides.
 
-On a CPU the native core computes them. A GPU multiplies everything with everything in bfloat16 and picks the pairs from
-that, which is cheaper than gathering two vectors for each; where this would be too large, vectors are gathered for some
-pairs at a time. Knows nothing about labels or losses.
+On a CPU the native core computes them. A GPU computes all products in bfloat16 and selects the pairs, which is cheaper
+than gathering two vectors per pair; if that needs too much memory, vectors are gathered for blocks of pairs. Knows
+nothing about labels or losses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DENSE_SCORES = 1 << 30  # 2 GB in bfloat16
 
 
 def pair_scores(x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
-    """Of each pair (m,), every pair at most once, from `x` (n, D) and `weight` (S, D); differentiable in both."""
+    """Scores (m,) of distinct pairs of rows of `x` (n, D) and `weight` (S, D); differentiable in both."""
     native = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     scores: torch.Tensor = (_NativeScores if native else _PairScores).apply(x, weight, owner, column)
     return scores
@@ -29,18 +29,18 @@ def pair_scores(x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, colu
 def products(
     x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor
 ) -> DensePairs | GatheredPairs:
-    """The way that suits the device and the number of scores."""
+    """The implementation that suits the device and the number of scores."""
     dense = x.device.type == "cuda" and len(x) * filled_up(len(weight)) <= _DENSE_SCORES
     return (DensePairs if dense else GatheredPairs)(x, weight, owner, column)
 
 
 def dense_bytes(n: int, n_pairs: int, n_outputs: int) -> int:
-    """What a GPU holds at once for the pairs of n documents, if each has an output of its own as far as there are."""
+    """Bytes that a GPU needs for the pairs of n documents, assuming distinct outputs where possible."""
     return 2 * min(n * filled_up(min(n_pairs, n_outputs)), _DENSE_SCORES)
 
 
 class DensePairs:
-    """All scores in bfloat16; outputs are filled up, as odd numbers of them run at half the speed."""
+    """All scores in bfloat16; outputs are padded, as an odd number of them halves the speed."""
 
     def __init__(self, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor) -> None:
         self.x = x.bfloat16()
@@ -54,13 +54,13 @@ class DensePairs:
 
     def gradients(self, outer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Of `x` (n, D) and `weight` (S, D), where `outer` (m,) is that of the scores."""
-        each = self.x.new_zeros(len(self.x), len(self.weight))  # (n, S and filling)
+        each = self.x.new_zeros(len(self.x), len(self.weight))  # (n, S and padding)
         each[self.owner, self.column] = outer.to(each.dtype)
         return (each @ self.weight).float(), (each.T @ self.x)[: self.n_outputs].float()
 
 
 class GatheredPairs:
-    """The vectors of some pairs at a time."""
+    """Gathers the vectors of pairs, a block at a time."""
 
     def __init__(self, x: torch.Tensor, weight: torch.Tensor, owner: torch.Tensor, column: torch.Tensor) -> None:
         self.x = x
@@ -99,7 +99,7 @@ class _PairScores(torch.autograd.Function):
 
 
 class _NativeScores(torch.autograd.Function):
-    """In the native core, for which pairs are put column after column."""
+    """Scores by the native core, which needs pairs sorted by column."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""From logits to probabilities, how far these are from the truth, and how much of the tail they should be shown with.
+"""Calibration of logits into probabilities, their calibration error, and the exponent that favours tail labels.
 
 Knows nothing about where logits come from.
 """
@@ -16,26 +16,26 @@ from xclearn.inference.operating_points import BAND_NAMES, BANDS, OperatingPoint
 from xclearn.inference.stackers import Isotonic
 from xclearn.parts.held_out import HeldOut
 
-_FEW_RIGHT = 200  # right pairs below which a logistic curve calibrates instead of an isotonic line
-_POINTS = 41  # of a logistic curve
-_BINS = 15  # of the expected calibration error
-_SHOWN = 5  # first labels of a document, whose probabilities are looked at
-_DEPTHS = (1, 3, 5)  # of the answers by which an exponent is chosen
-_TAILS = tuple(place / 20 for place in range(21))  # to choose from
-_NEARLY = 0.975  # of the weight that the best member finds: about a point of PSP
+_FEW_RIGHT = 200  # with fewer correct pairs, calibration is logistic instead of isotonic
+_POINTS = 41  # points of a logistic curve
+_BINS = 15  # bins of the expected calibration error
+_SHOWN = 5  # first labels of a document whose probabilities are measured
+_DEPTHS = (1, 3, 5)  # depths at which an exponent is evaluated
+_TAILS = tuple(place / 20 for place in range(21))  # candidate exponents
+_NEARLY = 0.975  # required share of the best member's weight: about a point of PSP
 
 
 @final
 @dataclass(frozen=True)
 class Judged:
-    """What cross-fit says of held-out pairs: a logit, and the probability that a label is right."""
+    """Cross-fitted logits and probabilities of held-out pairs."""
 
     held: HeldOut
     logits: np.ndarray  # (m,)
     probabilities: np.ndarray  # (m,)
 
     def first(self, depth: int, weights: np.ndarray | None = None, tail: float = 0.0) -> np.ndarray:
-        """Where the pairs stand that are answered first for each document; `weights` are of labels (L,)."""
+        """Positions of the pairs ranked first for each document; `weights` (L,) are label weights."""
         held = self.held
         lift = None if weights is None else weights[held.labels]
         order = in_order(held.rows, held.labels, self.logits, self.probabilities, lift, tail)
@@ -44,13 +44,13 @@ class Judged:
 
     @property
     def expected_error(self) -> float:
-        """ECE@5: the mean distance of probability and truth over bins, of each document's first labels."""
+        """ECE@5: the expected calibration error of each document's first labels."""
         first = self.first(_SHOWN)
         return expected_error(self.probabilities[first], self.held.right[first])
 
     @property
     def reliability(self) -> dict[str, str]:
-        """The same for labels of about as many training documents, in words for the model card."""
+        """Mean probability and accuracy by label frequency, as text for the model card."""
         first = self.first(_SHOWN)
         band, said = band_of(self.held.documents[first]), {}
         for place, name in enumerate(BAND_NAMES):
@@ -58,15 +58,15 @@ class Judged:
             if len(own):
                 mean = self.probabilities[own].mean()
                 share = self.held.right[own].mean()
-                said[name] = f"{len(own):,} answers: {mean:.3f} said, {share:.3f} right"
+                said[name] = f"{len(own):,} predictions: mean probability {mean:.3f}, {share:.3f} correct"
         return said
 
     def points(self) -> OperatingPoints | None:
-        """What each threshold came to."""
+        """Precision and recall at each threshold."""
         return OperatingPoints.of(self.held.rows, self.probabilities, self.held.right, self.held.n_true)
 
     def points_by_band(self) -> dict[str, OperatingPoints]:
-        """The same for the labels of each band, where there are enough; recall is of all right labels."""
+        """The same for each frequency band with enough labels; recall counts all correct labels."""
         band, found = band_of(self.held.documents), {}
         for place, least in enumerate(BANDS):
             own = band == place
@@ -77,7 +77,7 @@ class Judged:
         return found
 
     def hits(self, weights: np.ndarray, tail: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Right answers among the first 1, 3 and 5 of all documents, and their weights, each (3,)."""
+        """Correct labels among the first 1, 3 and 5 of all documents, and their summed weights, each (3,)."""
         counted = []
         for depth in _DEPTHS:
             first = self.first(depth, weights, tail)
@@ -89,7 +89,7 @@ class Judged:
 def best_tail(whole: Judged, members: Sequence[Judged], weights: np.ndarray) -> float:
     """The smallest exponent with which no member alone finds clearly more of the rare labels.
 
-    Never one with which a member would find more labels of any kind: then the largest that is small enough.
+    Limited to exponents with which no member finds more labels overall.
     """
     found = [member.hits(weights) for member in members]
     right, rare = (np.max([part[i] for part in found], axis=0) for i in range(2))
@@ -105,14 +105,14 @@ def best_tail(whole: Judged, members: Sequence[Judged], weights: np.ndarray) -> 
 
 
 def expected_error(probabilities: np.ndarray, right: np.ndarray) -> float:
-    """The mean distance of probability and truth, over bins of equal width."""
+    """The expected calibration error, over bins of equal width."""
     place = np.minimum((probabilities * _BINS).astype(np.int64), _BINS - 1)
     off = np.bincount(place, weights=probabilities - right, minlength=_BINS)
     return float(np.abs(off).sum() / max(len(place), 1))
 
 
 def calibrated(logits: np.ndarray, right: np.ndarray) -> Isotonic:
-    """From logits to probabilities: isotonic, of few right pairs a logistic curve."""
+    """Calibration of logits: isotonic, or logistic if there are few correct pairs."""
     from sklearn.isotonic import IsotonicRegression
     from sklearn.linear_model import LogisticRegression
 

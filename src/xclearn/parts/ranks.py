@@ -1,7 +1,7 @@
-"""The processes that share one training run, and what they tell each other. A process that is alone tells nobody.
+"""Communication between the processes that share a training run; a single process communicates with nobody.
 
-Every exchange is one that all processes make at the same point of the run. Knows nothing about labels or stages, nor
-who started the processes.
+All processes take part in every exchange, at the same point of the run. Knows nothing about labels or stages, or how
+the processes were started.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Ranks:
         return self.rank == 0
 
     def sum(self, *parts: torch.Tensor) -> list[torch.Tensor]:
-        """The sum over processes of each part, in float32: one exchange for all."""
+        """The sum of each part over processes, in float32, in a single exchange."""
         if self.count == 1:
             return list(parts)
         import torch
@@ -51,7 +51,7 @@ class Ranks:
         ]
 
     def beside(self, part: torch.Tensor) -> torch.Tensor:
-        """The parts (n, m) of all processes, equal in shape, side by side: (n, count · m)."""
+        """The parts (n, m) of all processes, of equal shape, concatenated by column: (n, count · m)."""
         if self.count == 1:
             return part
         import torch
@@ -63,7 +63,7 @@ class Ranks:
         return torch.cat(parts, dim=1)
 
     def below(self, part: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
-        """The rows of all processes, one after another, in the first process's memory; elsewhere nothing, (0, …)."""
+        """The rows of all processes, concatenated in the first process; empty (0, …) in the others."""
         import torch
         from torch import distributed
 
@@ -82,7 +82,7 @@ class Ranks:
         return whole
 
     def deal(self, whole: np.ndarray | None, own: np.ndarray, lengths: Sequence[int]) -> None:
-        """Fill `own` with this process's rows of the `whole` that the first process has."""
+        """Scatter the rows of `whole`, held by the first process, into each process's `own`."""
         from torch import distributed
 
         with self._exchange():
@@ -95,11 +95,11 @@ class Ranks:
                 distributed.send(_bytes(whole[ends[rank] : ends[rank + 1]]), dst=rank)
 
     def copy(self, array: np.ndarray) -> None:
-        """Fill an array with what it holds in the first process."""
+        """Overwrite an array with the first process's values."""
         self.as_first([_bytes(array)])
 
     def as_first(self, values: Sequence[torch.Tensor]) -> None:
-        """Fill these tensors with what they hold in the first process."""
+        """Overwrite these tensors with the first process's values."""
         if self.count == 1:
             return
         from torch import distributed
@@ -109,7 +109,7 @@ class Ranks:
                 distributed.broadcast(value, src=0)
 
     def by_first(self, decide: Callable[[], T]) -> T:
-        """What the first process decides. A mistake that it finds ends all processes, and is said once."""
+        """The first process's result. If it fails, all processes end and the error is reported once."""
         if self.count == 1:
             return decide()
         import torch
@@ -132,14 +132,14 @@ class Ranks:
 
     @contextlib.contextmanager
     def _exchange(self) -> Iterator[None]:
-        """A process that is gone shows as a broken connection."""
+        """Turn a broken connection to another process into a `ProcessError`."""
         try:
             yield
         except RuntimeError as error:
             raise ProcessError(
-                "another process of the training job ended, or cannot be reached",
+                "another process of the training job has ended or cannot be reached",
                 where=f"process {self.rank} of {self.count}",
-                todo="See what it said; then run the same command again with --resume.",
+                todo="Read its output, then run the same command again with --resume.",
             ) from error
 
 
@@ -154,7 +154,7 @@ def _bytes(array: np.ndarray) -> torch.Tensor:
 
 
 def here() -> Ranks:
-    """The processes of `torch.distributed`, where it was begun (`training/sharding.py`), else this one alone."""
+    """The processes of `torch.distributed` if it is initialised (`training/sharding.py`), else this one alone."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return ALONE

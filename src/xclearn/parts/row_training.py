@@ -1,6 +1,6 @@
-"""How an encoder and one classifier a label are trained on a batch: against all labels, drawn ones, or shortlists.
+"""Trains an encoder and one classifier per label on a batch: against all labels, a sample, or shortlists.
 
-Knows nothing about stages, nor where shortlists come from.
+Knows nothing about stages or where shortlists come from.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from xclearn.parts.row_update import RowAdam, RowSgd
 from xclearn.parts.rows import FeatureRows, Gathered, SparseRows
 
 ROW_UPDATES = {"sgd": RowSgd, "adam": RowAdam}
-_AT_ONCE = 1024  # documents encoded at a time outside training
-_PAIR_BYTES = 64  # of a document and an output: keys, targets, score and its gradient
+_AT_ONCE = 1024  # documents per batch outside training
+_PAIR_BYTES = 64  # per pair of a document and an output: keys, targets, score and gradient
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Negatives:
-    """Which labels beside the relevant ones a document is trained against; nothing set: all."""
+    """The negative labels of a document; by default, all labels."""
 
-    shortlist: torch.Tensor | None = None  # (N, m) int32, −1 where there are fewer
-    drawn: int = 0  # labels drawn in each step: for each document with a shortlist, else for the whole batch
-    chance: torch.Tensor | None = None  # (L,) summed chance of the labels up to each; uniform when not set
+    shortlist: torch.Tensor | None = None  # (N, m) int32, padded with −1
+    drawn: int = 0  # labels drawn per step: for each document if there is a shortlist, else for the whole batch
+    chance: torch.Tensor | None = None  # (L,) cumulative probability of labels; None: uniform
 
     def draw(self, n_labels: int, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
         """Random labels of this shape."""
@@ -68,7 +68,7 @@ class Negatives:
 @final
 @dataclass(frozen=True)
 class RowTask:
-    """An encoder and a classifier of each output, and the documents they are trained on."""
+    """An encoder, a classifier for each output, and the documents they are trained on."""
 
     encoder: nn.Module
     classifier: RowClassifier
@@ -85,11 +85,11 @@ class RowTask:
         return len(self.documents)
 
     def optimisers(self, lr: float) -> list[torch.optim.Optimizer]:
-        """Adam for the encoder; rows update themselves."""
+        """Adam for the encoder; the rows update themselves."""
         return encoder_optimisers(self.encoder, lr)
 
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:
-        """Mean loss of the documents `rows` (n,); NaN in most steps against all labels, as measuring it costs time."""
+        """Mean loss of the documents `rows` (n,); with many scores it is NaN in most steps, to save time."""
         vectors = self.encoder(self.documents.take(rows))
         positives = self.positives.take(rows)
         return self.negatives.loss(self.classifier, vectors, positives, rows, step, generator)
@@ -116,7 +116,7 @@ class RowTask:
 def row_classifier(
     rows: int | LabelRows, dim: int, lr: float, optimiser: str, loss: OutputLoss, device: torch.device
 ) -> RowClassifier:
-    """Rows that start at zero, with every output near its base rate, or at the margin of the hinge."""
+    """Rows initialised at zero, with a prior that puts every output near its base rate, or at the hinge's margin."""
     rows = LabelRows(0, rows) if isinstance(rows, int) else rows
     update = ROW_UPDATES[optimiser](len(rows), row_width(dim), lr)
     prior = -1.0 if loss == "squared_hinge" else -math.log(rows.n_labels + 1)
@@ -127,7 +127,7 @@ def row_classifier(
 def row_weights(
     n_outputs: int, dim: int, optimiser: Literal["sgd", "adam"], device: str, scored: float | None = None
 ) -> Weights:
-    """The rows of a classifier, which update themselves; `scored` are those of a step, where they are not all."""
+    """The weights of a classifier's rows; `scored` is the number of rows in a step if not all."""
     copies, width = 1 if device == "cuda" else 0, row_width(dim)
     touched = None if scored is None or scored >= n_outputs else scored * width
     return Weights(values=n_outputs * width, optimiser=optimiser, touched=touched, in_module=True, copies=copies)
@@ -136,13 +136,13 @@ def row_weights(
 @final
 @dataclass(frozen=True, kw_only=True)
 class RowStep:
-    """What a step of a classifier of rows holds at once."""
+    """Memory of a training step of a row classifier."""
 
     optimiser: Literal["sgd", "adam"]
     batch: int
     dim: int
-    scored: int  # outputs that a step, or with lists a document, is trained against
-    drawn: bool  # whether these are a few of all outputs
+    scored: int  # outputs scored per step, or per document with shortlists
+    drawn: bool  # whether they are a sample of all outputs
     device: str
 
     @property
@@ -152,12 +152,12 @@ class RowStep:
 
     @property
     def update(self) -> int:
-        """Bytes of the change of a block's rows."""
+        """Bytes of the update of a block's rows."""
         changed = ROW_UPDATES[self.optimiser].working_bytes_per_value() + (4 if self.drawn else 0)  # rows copied out
         return changed * self._block * row_width(self.dim)
 
     def beside(self, encoder: float) -> float:
-        """Bytes of a step in which the encoder holds `encoder` bytes: a GPU's allocator reuses what was freed."""
+        """Bytes of a step whose encoder takes `encoder` bytes: a GPU's allocator reuses freed memory."""
         parts = (self.scores, self.update, encoder)
         return self.scores + (max(parts) if self.device == "cuda" else sum(parts))
 
@@ -169,7 +169,7 @@ class RowStep:
 
 
 def list_step(batch: int, listed: int, n_outputs: int, device: str) -> int:
-    """Bytes of a step in which each document has `listed` outputs of its own."""
+    """Bytes of a step in which each document has its own `listed` outputs."""
     if device == "cuda":
         return dense_bytes(batch, batch * listed, n_outputs) + _PAIR_BYTES * batch * listed
     return _PAIR_BYTES * batch * listed
@@ -184,6 +184,6 @@ def encoded(encoder: nn.Module, documents: FeatureRows, device: torch.device) ->
 
 
 def unigram_chance(label_counts: np.ndarray, power: float, device: torch.device) -> torch.Tensor:
-    """The summed chance (L,) of labels drawn by a power of how many documents they have."""
+    """Cumulative probabilities (L,) for drawing labels in proportion to a power of their frequency."""
     chance = torch.from_numpy(np.cumsum(np.asarray(label_counts, dtype=np.float64) ** power))
     return (chance / chance[-1]).float().to(device)

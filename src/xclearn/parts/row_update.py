@@ -1,7 +1,7 @@
-"""How label rows are updated at once with their gradient: the gradient of all labels never exists as a whole.
+"""Updates label rows as soon as their gradient is known, so that the gradient of all labels is never stored.
 
-SGD keeps no state and measured better than Adam on long-tailed labels (benchmarks/LOG.md); Adam is what the papers'
-code uses. The training loop sets `factor`, the schedule's value for the step. Knows nothing about losses.
+SGD keeps no state and is more accurate than Adam on long-tailed labels (benchmarks/LOG.md); the papers' code uses Adam.
+The training loop sets `factor`, the schedule's value for the step. Knows nothing about losses.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Rows = slice | torch.Tensor  # a contiguous block of rows, or (S,) distinct row 
 
 
 class AdamMoments(NamedTuple):
-    """What Adam remembers of some rows."""
+    """Adam's state of some rows."""
 
     first: torch.Tensor  # (n, width)
     second: torch.Tensor  # (n, width)
-    steps: torch.Tensor  # (n, 1) this one included
+    steps: torch.Tensor  # (n, 1) including this one
 
 
 class AdamRates(NamedTuple):
-    """How Adam moves."""
+    """Adam's hyper-parameters."""
 
     rate: float
     beta_first: float
@@ -36,7 +36,7 @@ class AdamRates(NamedTuple):
 
 
 class RowUpdate(nn.Module, ABC):
-    """Changes rows of a table in place, given the gradient summed over the documents of a batch."""
+    """Updates table rows in place, given their gradient summed over a batch."""
 
     lr: float
     factor: float = 1.0
@@ -47,7 +47,7 @@ class RowUpdate(nn.Module, ABC):
     def descend(
         self, weight: torch.Tensor, copy: torch.Tensor | None, rows: slice, gradient: torch.Tensor, constant: int
     ) -> None:
-        """`apply_` to a block of rows, but for their column `constant`; `copy` gets them in its own precision."""
+        """`apply_` to a block of rows except their column `constant`; `copy` receives them in its own precision."""
         gradient[:, constant] = 0
         self.apply_(weight, rows, gradient)
         if copy is not None:
@@ -55,12 +55,12 @@ class RowUpdate(nn.Module, ABC):
 
     @abstractmethod
     def rule(self) -> RowRule:
-        """The same for a kernel of the CPU, which moves the state in place."""
+        """The same rule for a CPU kernel, which updates the state in place."""
 
     @staticmethod
     @abstractmethod
     def working_bytes_per_value() -> int:
-        """What `apply_` holds at once for each value of the rows it updates, their gradient included."""
+        """Bytes that `apply_` needs per value of the updated rows, including their gradient."""
 
 
 @final
@@ -80,7 +80,7 @@ class RowSgd(RowUpdate):
     def descend(
         self, weight: torch.Tensor, copy: torch.Tensor | None, rows: slice, gradient: torch.Tensor, constant: int
     ) -> None:
-        """There is no state to move: one pass does it all."""
+        """One fused pass, as there is no state."""
         descend(weight[rows], None if copy is None else copy[rows], gradient, self.lr * self.factor, constant)
 
     def rule(self) -> RowRule:
@@ -93,7 +93,7 @@ class RowSgd(RowUpdate):
 
 @final
 class RowAdam(RowUpdate):
-    """Adam whose moments and step count move only for the rows that are updated (lazy, as torch's SparseAdam)."""
+    """Lazy Adam, like torch's SparseAdam: moments and step counts change only for the updated rows."""
 
     first: torch.Tensor
     second: torch.Tensor
@@ -120,7 +120,7 @@ class RowAdam(RowUpdate):
     def descend(
         self, weight: torch.Tensor, copy: torch.Tensor | None, rows: slice, gradient: torch.Tensor, constant: int
     ) -> None:
-        """On a GPU in one pass."""
+        """One fused pass on a GPU."""
         if copy is None or not weight.is_cuda:
             super().descend(weight, copy, rows, gradient, constant)
             return
@@ -136,4 +136,4 @@ class RowAdam(RowUpdate):
 
     @staticmethod
     def working_bytes_per_value() -> int:
-        return 24  # gradient, both new moments, denominator, and two arrays of the step
+        return 24  # gradient, both new moments, denominator, and two temporary arrays

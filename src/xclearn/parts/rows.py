@@ -1,6 +1,6 @@
-"""Matrix rows on a device, sparse or dense, gathered by row without leaving it.
+"""Sparse or dense matrices on a device, whose rows are gathered without leaving it.
 
-Holds documents (token ids and weights) and relevance (label ids) alike. Knows nothing about what the columns mean.
+Used for documents (token ids and weights) and relevance (label ids). Knows nothing about what the columns mean.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from xclearn.kernels.adam import Entries, bag_gradient
 
 
 class Gathered(NamedTuple):
-    """Entries of some rows, row after row."""
+    """Entries of some rows, in row order."""
 
     owner: torch.Tensor  # (m,) position in the batch of each entry, ascending
     columns: torch.Tensor  # (m,) int64
     values: torch.Tensor  # (m,) float32
-    offsets: torch.Tensor  # (n,) where each row starts
+    offsets: torch.Tensor  # (n,) start of each row
 
 
 @final
@@ -49,7 +49,7 @@ class SparseRows:
         return len(self.indptr) - 1
 
     def matrix(self) -> torch.Tensor:
-        """As torch's sparse CSR tensor, whose products on a GPU run six times as fast as those of COO."""
+        """A torch sparse CSR tensor, whose products on a GPU are six times as fast as those of COO."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse (CSR tensor support is in beta|invariant checks)")
             parts = (self.indptr.int(), self.columns, self.values)
@@ -64,14 +64,14 @@ class SparseRows:
         return SparseRows(starts, owner.int(), self.values[order], len(self))
 
     def followed_by(self, other: SparseRows) -> SparseRows:
-        """These rows, then those of another matrix of as many columns."""
+        """These rows followed by those of another matrix with the same number of columns."""
         indptr = torch.cat([self.indptr, self.indptr[-1] + other.indptr[1:]])
         columns = torch.cat([self.columns, other.columns])
         values = torch.cat([self.values, other.values])
         return SparseRows(indptr, columns, values, self.n_columns)
 
     def take(self, rows: torch.Tensor) -> Gathered:
-        """The entries of `rows` (n,), in their order."""
+        """The entries of `rows` (n,), in that order."""
         starts = self.indptr[rows]  # (n,)
         lengths = self.indptr[rows + 1] - starts
         offsets = lengths.cumsum(0) - lengths
@@ -99,20 +99,20 @@ FeatureBatch = Gathered | torch.Tensor
 
 
 def feature_rows(features: sp.csr_matrix | np.ndarray, device: torch.device) -> FeatureRows:
-    """The device form of a feature matrix."""
+    """A feature matrix on a device."""
     if isinstance(features, np.ndarray):
-        kind = np.int32 if features.dtype == np.int32 else np.float32  # token ids of sequences stay whole numbers
+        kind = np.int32 if features.dtype == np.int32 else np.float32  # token ids stay integers
         return DenseRows(torch.from_numpy(np.ascontiguousarray(features, dtype=kind)).to(device))
     return SparseRows.of(features, device)
 
 
 def reads_tokens(rows: FeatureRows) -> bool:
-    """Whether a document has few of the features, so that the gradient of a token table is sparse."""
+    """Whether a document has few of the features, so that a token table's gradient is sparse."""
     return isinstance(rows, SparseRows) or not rows.values.is_floating_point()
 
 
 def bag_vectors(table: torch.Tensor, features: FeatureBatch, *, sparse: bool) -> torch.Tensor:
-    """The weighted sum of table rows of each document (n, D); a `sparse` gradient holds the batch's rows only."""
+    """The weighted sum of table rows for each document (n, D); a `sparse` gradient holds only the batch's rows."""
     if isinstance(features, torch.Tensor):
         return features @ table
     if sparse and table.device.type == "cpu":
@@ -128,7 +128,7 @@ def _bags(table: torch.Tensor, features: Gathered, *, sparse: bool) -> torch.Ten
 
 
 class _Bags(torch.autograd.Function):
-    """Torch's own sparse gradient has a row for each entry of a bag; this has one for each distinct token."""
+    """Unlike torch's sparse gradient with a row per bag entry, this has one row per distinct token."""
 
     @staticmethod
     def forward(ctx: Any, table: torch.Tensor, features: Gathered) -> torch.Tensor:

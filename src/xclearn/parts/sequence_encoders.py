@@ -1,7 +1,7 @@
-"""Encoders as torch modules that read token ids in the order of the text: a convolution and a transformer.
+"""Encoders as torch modules that read token ids in text order: a convolution and a transformer.
 
-A batch is token ids (n, T), −1 where a text has fewer. They know nothing about labels, losses or training; `served()`
-gives the form that the servable runs.
+A batch is token ids (n, T), padded with −1. `served()` gives the form used for prediction. Knows nothing about labels,
+losses or training.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from xclearn.text import Pretrained
 
 
 class FilterSizes(NamedTuple):
-    """Of a convolution over token vectors."""
+    """Sizes of a convolution over token vectors."""
 
     token_dim: int
-    widths: Sequence[int]  # tokens that a filter sees
-    n_filters: int  # of each width
-    n_pools: int  # parts of the text in which each filter's largest value is kept
+    widths: Sequence[int]  # filter widths in tokens
+    n_filters: int  # filters of each width
+    n_pools: int  # parts of the text for max-pooling
 
 
 @final
 class ConvolutionEncoder(DocumentEncoder):
-    """XML-CNN's: filters of several widths, the largest value in each of `n_pools` parts of the text, a bottleneck.
+    """XML-CNN's encoder: filters of several widths, max-pooling over `n_pools` parts of the text, a bottleneck.
 
-    `sparse` makes the token table's gradient hold only the tokens of the batch (for LazyAdam).
+    With `sparse`, the token table's gradient holds only the tokens of the batch (for LazyAdam).
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ConvolutionEncoder(DocumentEncoder):
 
 @final
 class TransformerEncoder(DocumentEncoder):
-    """A pretrained transformer, trained further; D is its own width. On a GPU it computes in bfloat16."""
+    """A pretrained transformer to fine-tune; D is its hidden size. On a GPU it computes in bfloat16."""
 
     def __init__(self, model: Any, n_features: int, pooling: Literal["first", "mean"], dropout: float) -> None:
         super().__init__()
@@ -111,13 +111,13 @@ class TransformerEncoder(DocumentEncoder):
 
 
 def load_transformer(settings: Pretrained) -> Any:
-    """The model of a folder, in float32, from files on disk only."""
+    """The model in a folder, in float32, using only files on disk."""
     library = sequences.transformers_library()
     for name in ("config.json", "model.safetensors"):
         settings.file(name)
     messages = library.utils.logging
     shown = messages.is_progress_bar_enabled()
-    messages.disable_progress_bar()  # the library prints nothing, nor may what it calls
+    messages.disable_progress_bar()  # this library prints nothing, so neither may its dependencies
     try:
         model = library.AutoModel.from_pretrained(
             settings.file("config.json").parent, local_files_only=True, use_safetensors=True, trust_remote_code=False
@@ -130,5 +130,5 @@ def load_transformer(settings: Pretrained) -> Any:
     kind = model.config.model_type
     if kind not in sequences.TEXT_TRANSFORMERS:
         allowed = ", ".join(sequences.TEXT_TRANSFORMERS)
-        raise ConfigError("the transformer is of a type that cannot be served", got=kind, allowed=allowed)
+        raise ConfigError("this type of transformer cannot be served", got=kind, allowed=allowed)
     return model

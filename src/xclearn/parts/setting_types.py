@@ -1,4 +1,4 @@
-"""Types of settings that several algorithms share, each with the range that a search for settings draws from."""
+"""Setting types shared by several algorithms, each with its search space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sparse matrix that never changes times a table, and the gradient of the table: torch's products, or Triton's.
+"""Products of a constant sparse matrix with a table, and the table's gradient, by torch or Triton.
 
 Knows nothing about what rows and columns are.
 """
@@ -14,7 +14,7 @@ from xclearn.parts.rows import SparseRows
 
 @final
 class PlainProduct:
-    """By torch's sparse matrices: the oracle of `DeviceProduct`."""
+    """Torch's sparse products: the oracle of `DeviceProduct`."""
 
     def __init__(self, rows: SparseRows) -> None:
         self.matrix = rows.matrix()
@@ -31,7 +31,7 @@ class PlainProduct:
 
 @final
 class DeviceProduct:
-    """By gathering table rows on a GPU, in half precision too; sums are of float32."""
+    """Gathers table rows on a GPU, also in half precision, and sums in float32."""
 
     def __init__(self, rows: SparseRows) -> None:
         from xclearn.parts import triton_text
@@ -41,9 +41,9 @@ class DeviceProduct:
         self.pieces = triton_text.pieces(self.transposed)
 
     def of(self, table: torch.Tensor) -> torch.Tensor:
-        """As `PlainProduct.of`."""
+        """Like `PlainProduct.of`."""
         return self.kernels.weighted_sums(self.rows, table.contiguous())
 
     def back(self, gradient: torch.Tensor) -> torch.Tensor:
-        """As `PlainProduct.back`, in float32."""
+        """Like `PlainProduct.back`, in float32."""
         return self.kernels.summed_pieces(self.transposed, self.pieces, gradient.contiguous())

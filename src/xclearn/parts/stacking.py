@@ -1,4 +1,4 @@
-"""Learning what turns evidence into a probability, and whether it is worth it; all of it on held-out documents.
+"""Learns a stacker that turns evidence into probabilities, and whether it pays; all on held-out documents.
 
 Everything is cross-fitted: learnt on one half of the documents, measured on the other. Knows nothing about where the
 evidence comes from.
@@ -19,29 +19,29 @@ from xclearn.parts.probabilities import Judged, calibrated
 StackerKind = Literal["linear", "trees", "both"]
 KINDS: tuple[StackerKind, ...] = ("linear", "both")
 
-_POINTS = 328  # of a curve that is learnt from nothing
-_FURTHEST = 17.0  # logits beyond any that a member gives
-_LARGEST = float(np.finfo(np.float32).max)  # a threshold that only tells missing values apart is infinite
-_ERRORS = 2.0  # standard errors that a stack must be ahead
+_POINTS = 328  # points of the default curve
+_FURTHEST = 17.0  # beyond any logit of a member
+_LARGEST = float(np.finfo(np.float32).max)  # replaces infinite thresholds, which only separate missing values
+_ERRORS = 2.0  # standard errors by which a stack must win
 
 
 class Learnt(NamedTuple):
-    """A stacker, its calibration, and what it is worth by cross-fit."""
+    """A stacker, its calibration, and its cross-fitted quality."""
 
     stacker: AnyStacker
     calibration: Isotonic
-    unseen: Isotonic | None  # the calibration of labels without a training document; None: none were named
+    unseen: Isotonic | None  # calibration of labels without training documents; None: there were none
     gains: np.ndarray  # (n,)
     judged: Judged
 
 
 def learn(data: HeldOut, kind: StackerKind) -> Learnt:
-    """A stacker of a kind over all evidence."""
+    """Learn a stacker of this kind from all evidence."""
     return _learn(data, {"linear": _linear, "trees": _trees, "both": _both}[kind])
 
 
 def single(data: HeldOut, column: int) -> Learnt:
-    """What ranks as one column does; where it says nothing, a label comes last."""
+    """A stacker that ranks by one column; labels without a value come last."""
     known = data.values[:, column][~np.isnan(data.values[:, column])].astype(np.float64)
     lowest = np.full(data.values.shape[1], 0.0)
     lowest[column] = known.min(initial=0.0) - 1.0
@@ -51,7 +51,7 @@ def single(data: HeldOut, column: int) -> Learnt:
 
 
 def unlearnt(n_values: int) -> tuple[LinearStacker, Isotonic]:
-    """The first member's own scores, where there was nothing to learn from."""
+    """The first member's own scores, if there is nothing to learn from."""
     weights, lowest = np.zeros(n_values), np.zeros(n_values)
     weights[0], lowest[0] = 1.0, -_FURTHEST
     points = np.linspace(-_FURTHEST, _FURTHEST, _POINTS)
@@ -59,15 +59,15 @@ def unlearnt(n_values: int) -> tuple[LinearStacker, Isotonic]:
 
 
 def is_ahead(stack: Learnt, member: Learnt) -> bool:
-    """Whether a stack ranks better than a member by more than two paired standard errors."""
+    """Whether a stack beats a member by more than two paired standard errors."""
     ahead = stack.gains - member.gains
     return bool(ahead.mean() > _ERRORS * ahead.std() / np.sqrt(len(ahead)))
 
 
 def dispensed(data: HeldOut, names: Sequence[str], best: str) -> tuple[HeldOut, Learnt, list[str]]:
-    """What is left when members (the first lists) go one by one, as long as a linear stack ranks as well without.
+    """Remove members (the first lists) one by one as long as a linear stack ranks as well without them.
 
-    The best member stays: on few documents chance alone may say that it adds nothing.
+    The best member stays: with few documents it may seem useless by chance.
     """
     kept, whole = list(names), learn(data, "linear")
     while len(kept) > 1:
@@ -85,7 +85,7 @@ def dispensed(data: HeldOut, names: Sequence[str], best: str) -> tuple[HeldOut, 
 
 
 def only(data: HeldOut, names: Sequence[str], name: str) -> HeldOut:
-    """The same with this member (of those the first lists are of) and no other."""
+    """A copy with only this member among the first lists."""
     for place in reversed(range(len(names))):
         if names[place] != name:
             data = data.without(place)
@@ -111,13 +111,13 @@ def _learn(data: HeldOut, fit: Callable[..., AnyStacker]) -> Learnt:
 
 
 def _material(data: HeldOut, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Values, truth and weights of the chosen pairs that are learnt on."""
+    """Values, truth and weights of the chosen training pairs."""
     chosen = chosen & data.kept
     return data.values[chosen], data.right[chosen], data.weights[chosen]
 
 
 def _linear(values: np.ndarray, right: np.ndarray, weights: np.ndarray) -> LinearStacker:
-    """Logistic regression; a missing value counts as the lowest."""
+    """Logistic regression; missing values count as the lowest."""
     from sklearn.linear_model import LogisticRegression
 
     if right.all() or not right.any():
@@ -132,7 +132,7 @@ def _linear(values: np.ndarray, right: np.ndarray, weights: np.ndarray) -> Linea
 
 
 def _trees(values: np.ndarray, right: np.ndarray, weights: np.ndarray) -> AnyStacker:
-    """Gradient boosting by scikit-learn, as arrays."""
+    """Gradient boosting by scikit-learn, converted to arrays."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from threadpoolctl import threadpool_limits
 
@@ -147,14 +147,14 @@ def _trees(values: np.ndarray, right: np.ndarray, weights: np.ndarray) -> AnySta
         early_stopping=False,
         random_state=0,
     )
-    silent = np.isnan(values).all(axis=0)  # a source that said nothing; scikit-learn wants a value in every column
-    with threadpool_limits(1):  # sums over threads differ in their last bits from run to run
+    silent = np.isnan(values).all(axis=0)  # a source without values; scikit-learn needs one in every column
+    with threadpool_limits(1):  # sums over several threads differ in their last bits between runs
         model.fit(np.where(silent, np.float32(0), values), right, sample_weight=weights)
     return _as_arrays([stage[0].nodes for stage in model._predictors], float(model._baseline_prediction.ravel()[0]))
 
 
 def _both(values: np.ndarray, right: np.ndarray, weights: np.ndarray) -> AnyStacker:
-    """Their mean: what one of them overlooks, the other sees."""
+    """The mean of both stackers, which make different errors."""
     linear = _linear(values, right, weights)
     trees = _trees(values, right, weights)
     return MeanStacker(linear, trees) if isinstance(trees, TreeStacker) else linear

@@ -1,7 +1,7 @@
 """DECAF's and ECLARE's network: documents and label texts share one token table.
 
-The outputs may be labels or clusters of labels; the network does not know which. A classifier is made of the output's
-text, its text convolved over a graph once, twice, …, and a free refinement; any of them may be absent.
+The outputs may be labels or clusters of labels. A classifier combines the output's text, its text convolved over a
+graph once, twice, …, and a free refinement; any of them may be absent.
 
     document   x̂ = ReLU(block_d(E x))
     output     w = combination(block_0(E z), block_1(E G z), …, r)        score = w · x̂ + b + prior
@@ -32,7 +32,7 @@ from xclearn.parts.sparse_products import DeviceProduct, PlainProduct
 
 @final
 class EmbeddingBlock(nn.Module):
-    """σ(a) ⊙ (R dropout(ReLU(v)) + c) + σ(b) ⊙ v, with R at the identity and both gates at one half at the start."""
+    """σ(a) ⊙ (R dropout(ReLU(v)) + c) + σ(b) ⊙ v; initially R is the identity and both gates are one half."""
 
     def __init__(self, dim: int, dropout: float, *, spectral: bool) -> None:
         super().__init__()
@@ -56,9 +56,9 @@ class EmbeddingBlock(nn.Module):
 
 @final
 class OutputTexts:
-    """The texts of all outputs as a sparse matrix whose product with the token table can be differentiated fast.
+    """The texts of all outputs as a sparse matrix, whose product with the token table has a fast gradient.
 
-    The whole product is one sparse-dense multiplication, and its gradient one with the transposed matrix.
+    The product is one sparse-dense multiplication, and its gradient one with the transposed matrix.
     """
 
     def __init__(self, rows: SparseRows) -> None:
@@ -72,7 +72,7 @@ class OutputTexts:
     def embed(
         self, table: torch.Tensor, outputs: torch.Tensor | None, *, sparse: bool, compute: torch.dtype = torch.float32
     ) -> torch.Tensor:
-        """E z of all outputs, or of `outputs` (S,) only: (S, D); all of them may be in half precision."""
+        """E z of all outputs or of `outputs` (S,): (S, D); all outputs may be computed in half precision."""
         if outputs is None:
             product: torch.Tensor = _StaticProduct.apply(self.product, table, compute)
             return product
@@ -93,19 +93,19 @@ class _StaticProduct(torch.autograd.Function):
 
 
 def first_refinement(texts: OutputTexts, table: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
-    """Where refinements (S, D) start: at E z, or at noise of the same spread."""
+    """Initial refinements (S, D): E z, or noise with the same variance."""
     start = texts.embed(table.detach(), None, sparse=False)
     return start if noise is None else torch.randn(start.shape, generator=noise).to(start.device) * start.std()
 
 
 _NEARLY_OPEN = 2.0  # a gate of 0.88
-AfterConvolution = Literal["block", "gcn", "light"]  # what follows a convolution: the block, one ReLU layer, nothing
+AfterConvolution = Literal["block", "gcn", "light"]  # layer after a convolution: the block, one ReLU layer, or none
 
 
 def _gate_starts(n_convolved: int, *, use_text: bool, refined: bool) -> list[float]:
-    """Where gates start: half open. Only a label's own text beside convolved ones starts nearly open.
+    """Initial gates: half open, but nearly open for a label's own text beside convolved texts.
 
-    Without them it would be the whole classifier; at half its length training starts slowly.
+    Without the convolved texts it would be the whole classifier; at half its length training starts slowly.
     """
     own = [0.0 if refined or not n_convolved else _NEARLY_OPEN] * use_text
     return [*own, *[0.0] * (n_convolved + refined)]
@@ -114,9 +114,9 @@ def _gate_starts(n_convolved: int, *, use_text: bool, refined: bool) -> list[flo
 @final
 @dataclass(frozen=True)
 class Blocks:
-    """How all blocks of a network are made."""
+    """Settings of all blocks of a network."""
 
-    dropout: float  # after each ReLU
+    dropout: float  # dropout after each ReLU
     spectral: bool  # matrices of spectral norm one
     after_convolution: AfterConvolution = "block"
 
@@ -136,7 +136,7 @@ class TextNetwork(nn.Module):
     def __init__(
         self,
         table: torch.Tensor,  # (V, D)
-        texts: Sequence[OutputTexts],  # of the outputs, then convolved once, twice, …
+        texts: Sequence[OutputTexts],  # texts of the outputs, then convolved once, twice, …
         blocks: Blocks,
         *,
         use_text: bool,
@@ -164,12 +164,12 @@ class TextNetwork(nn.Module):
         self.refinement_update: RowSgd | None = None
 
     def move_refinements_at_once(self, lr: float) -> None:
-        """Let a step against all outputs move refinements where it has their gradient: it never exists as a whole."""
+        """Let a step against all outputs update refinements directly, so that their gradient is never stored."""
         if self.refinement is not None and self.mixture() is not None:
             self.refinement_update = RowSgd(len(self.refinement), self.refinement.shape[1], lr)
 
     def encode(self, features: FeatureBatch) -> torch.Tensor:
-        """Documents → (n, D)."""
+        """Encode documents (n, D)."""
         summed = bag_vectors(self.table, features, sparse=self.sparse)
         return F.dropout(F.relu(self.document_block(summed)), self.dropout, self.training)
 
@@ -178,9 +178,9 @@ class TextNetwork(nn.Module):
         return reduce(torch.add, self.weighted_parts(outputs)), self._rows(self.bias, outputs)[:, 0]
 
     def weighted_parts(self, outputs: torch.Tensor | None = None) -> list[torch.Tensor]:
-        """What the classifiers are the sums of, each (S, D): text, convolved texts, refinement, as far as they are."""
+        """The terms of the classifiers, each (S, D): text, convolved texts and refinement, if present."""
         parts = [self.text_block(self.texts.embed(self.table, outputs, sparse=self.sparse))] if self.use_text else []
-        # The tokens of all neighbours would make a sparse gradient about ten times as long.
+        # A sparse gradient over the tokens of all neighbours would be about ten times as long.
         table = self.table.detach() if self.sparse and self.use_text else self.table
         for block, texts in zip(self.graph_blocks, self.convolved, strict=True):
             parts.append(block(texts.embed(table, outputs, sparse=self.sparse)))
@@ -189,9 +189,9 @@ class TextNetwork(nn.Module):
         return parts if len(parts) == 1 else self.combination(parts)
 
     def mixture(self) -> Mixture | None:
-        """What `classifiers` multiplies out to, where it can: a block on the text, and perhaps gates and refinements.
+        """The multiplied-out form of `classifiers`, if possible: a block on the text, optional gates and refinements.
 
-        None where texts are convolved over a graph, parts are weighed by attention, or there is no text.
+        None if texts are convolved over a graph, parts are weighted by attention, or there is no text.
         """
         combination = self.combination
         if not self.use_text or self.convolved or not isinstance(combination, Gates):
@@ -206,18 +206,18 @@ class TextNetwork(nn.Module):
         return Mixture(through[:, None] * linear.weight, through * linear.bias, past * open_text, open_refinement)
 
     def own(self, outputs: torch.Tensor | None, prior: float, compute: torch.dtype) -> Own:
-        """What all outputs, or `outputs` (S,), mix: text vectors, refinements, biases with the prior."""
+        """Text vectors, refinements, and biases with the prior, of all outputs or `outputs` (S,)."""
         text = self.texts.embed(self.table, outputs, sparse=self.sparse, compute=compute)
         refinement = None if self.refinement is None else self._rows(self.refinement, outputs)
         return Own(text, refinement, self._rows(self.bias, outputs)[:, 0] + prior)
 
     def shared_parameters(self) -> list[nn.Parameter]:
-        """All but the token table and what each output has of its own."""
+        """All parameters except the token table and those of single outputs."""
         shared = (self.document_block, self.text_block, self.graph_blocks, self.combination)
         return [parameter for part in shared for parameter in part.parameters()]
 
     def go_on_from(self, before: TextNetwork, *, blocks: bool) -> None:
-        """Take the blocks of a network before this one, and its biases where the outputs are the same."""
+        """Take over the blocks of an earlier network, and its biases if the outputs are the same."""
         if blocks:
             for mine, other in zip(self._all_blocks(), before._all_blocks(), strict=True):
                 mine.load_state_dict(other.state_dict())

@@ -1,10 +1,10 @@
-"""The loss of a text network over many outputs, whose classifiers are never there all at once.
+"""The loss of a text network over many outputs, computed without storing all classifiers at once.
 
 A classifier is w = M dropout(ReLU(v)) + c + s ⊙ v + g ⊙ r for the output's text vector v and refinement r: DECAF's
-block and gates multiplied out. One block of outputs at a time is made, scored, and its gradients are taken on to v, r
-and what all share, while it is in the cache. Nothing is kept for a backward pass, as it would be as large as all
-classifiers. Knows nothing about where v, r and the mixture come from; plain autograd over `TextNetwork.classifiers`
-is the oracle.
+block and gates multiplied out. Classifiers are computed one block of outputs at a time, scored, and their gradients are
+propagated to v, r and the shared parameters while the block is in the cache. Nothing is stored for a backward pass, as
+it would be as large as all classifiers. Knows nothing about where v, r and the mixture come from; the oracle is plain
+autograd over `TextNetwork.classifiers`.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from xclearn.parts.rows import Gathered
 @final
 @dataclass(frozen=True)
 class BatchScoring:
-    """How one batch is scored."""
+    """Options for scoring a batch."""
 
-    compute: torch.dtype  # of the large products
-    dropout: float  # after the ReLU
-    measure: bool  # whether the loss is wanted; else it is NaN
-    seed: torch.Tensor | None = None  # () of the dropout, on a GPU
-    descent: float | None = None  # refinements move at once, by so much of their gradient; none: they get a gradient
+    compute: torch.dtype  # precision of the large products
+    dropout: float  # dropout after the ReLU
+    measure: bool  # whether to compute the loss, else NaN
+    seed: torch.Tensor | None = None  # () seed of dropout on a GPU
+    descent: float | None = None  # learning rate for updating refinements directly; None: return their gradient
 
 
 def mixture_loss(x: torch.Tensor, mixture: Mixture, own: Own, positives: Gathered, step: BatchScoring) -> torch.Tensor:
     """Mean over documents of the loss summed over outputs; differentiable in `x` (n, D), `mixture` and `own`.
 
-    `positives.columns` are places among the outputs.
+    `positives.columns` are indices of outputs.
     """
     loss: torch.Tensor = _MixtureLoss.apply(x, *mixture, *own, positives.owner, positives.columns, step)
     return loss
 
 
 class _MixtureLoss(torch.autograd.Function):
-    """Gradients are made in the forward pass, where the scores are; backward only scales them."""
+    """Gradients are computed in the forward pass, where the scores are; backward only scales them."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *tensors: Any) -> torch.Tensor:
@@ -65,29 +65,29 @@ class _MixtureLoss(torch.autograd.Function):
 
 @final
 class _Gradients:
-    """The gradients of the mean loss, block after block."""
+    """Accumulates the gradients of the mean loss over blocks."""
 
     def __init__(self, x: torch.Tensor, mixture: Mixture, own: Own, step: BatchScoring) -> None:
         self.mixture = mixture
         self.own = own
         self.step = step
         self.dim = x.shape[1]
-        # The bias is one more column of every classifier: its score and its gradient come with the products.
+        # The bias is an extra column of every classifier, so the products include it.
         self.inputs = x.new_zeros(len(x), aligned(self.dim + 1), dtype=step.compute)
         self.inputs[:, : self.dim] = x
         self.inputs[:, self.dim] = 1
-        self.shares = self.inputs / len(x)  # so that what comes back is of the mean
+        self.shares = self.inputs / len(x)  # divided for the gradient of the mean
         self.matrix = mixture.matrix.to(step.compute)
         self.of_x = torch.zeros_like(self.inputs, dtype=x.dtype)
         self.of_matrix = torch.zeros_like(mixture.matrix)
-        self.of_vectors = x.new_zeros(3, self.dim)  # of shift, skip and gate
+        self.of_vectors = x.new_zeros(3, self.dim)  # gradients of shift, skip and gate
         self.of_text = torch.empty_like(own.text)
         self.of_bias = torch.empty_like(own.bias)
         kept = own.refinement if step.descent is None else None
         self.of_refinement = None if kept is None else torch.empty_like(kept)
 
     def add_block(self, rows: slice, owner: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """Score a block of outputs; its summed loss."""
+        """Score a block of outputs; returns its summed loss."""
         step = self.step
         own = Own(*(None if part is None else part[rows] for part in self.own))  # type: ignore[arg-type]
         inner = fused_text.opened(own.text, step.dropout, step.seed, rows.start, step.compute)  # (C, D)
@@ -104,7 +104,7 @@ class _Gradients:
         return loss
 
     def of_inputs(self) -> list[torch.Tensor | None]:
-        """In the order of the function's arguments."""
+        """Gradients in the order of the function's arguments."""
         shift, skip, gate = self.of_vectors.unbind()
         of_gate = None if self.mixture.gate is None else gate
         of_x = self.of_x[:, : self.dim] / len(self.of_x)

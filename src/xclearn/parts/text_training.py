@@ -1,4 +1,4 @@
-"""How a text network is trained on a batch: against all outputs, a sample of them, or each document's own shortlist.
+"""Trains a text network on a batch: against all outputs, a sample of them, or each document's own shortlist.
 
 Also the shortlister: which clusters a document gets, and how wide the beam must be for a target recall. Knows
 nothing about stages or algorithms.
@@ -26,8 +26,8 @@ from xclearn.parts.rows import FeatureRows, Gathered, SparseRows
 from xclearn.parts.text_network import OutputTexts, TextNetwork
 from xclearn.parts.text_outputs import BatchScoring, mixture_loss
 
-_AT_ONCE = 1024  # documents encoded at a time outside training
-WIDEST_BEAM = 256  # clusters a beam is searched among
+_AT_ONCE = 1024  # documents per batch outside training
+WIDEST_BEAM = 256  # maximum beam width
 
 
 @final
@@ -39,10 +39,10 @@ class TextTask:
     documents: FeatureRows
     positives: SparseRows
     prior: float  # added to every score
-    compute: torch.dtype  # of the large products
+    compute: torch.dtype  # precision of the large products
 
     def against_all(self, rows: torch.Tensor, step: int) -> torch.Tensor:
-        """Mean loss over documents of the sum over all outputs; NaN in most steps, as measuring it is not free."""
+        """Mean over documents of the loss summed over all outputs; NaN in most steps, as measuring it takes time."""
         vectors = self.network.encode(self.documents.take(rows))
         relevant = self.positives.take(rows)
         return self._loss(vectors, relevant, None, step)
@@ -50,7 +50,7 @@ class TextTask:
     def against_sample(
         self, rows: torch.Tensor, step: int, n_negatives: int, generator: torch.Generator
     ) -> torch.Tensor:
-        """The outputs relevant to any document of the batch, and random others; measured as rarely."""
+        """The same, over the outputs relevant to any document of the batch and random others."""
         vectors = self.network.encode(self.documents.take(rows))
         relevant = self.positives.take(rows)
         drawn = torch.randint(self.positives.n_columns, (n_negatives,), generator=generator, device=rows.device)
@@ -59,7 +59,7 @@ class TextTask:
         return self._loss(vectors, relevant._replace(columns=columns), outputs, step)
 
     def _loss(self, vectors: torch.Tensor, relevant: Gathered, outputs: torch.Tensor | None, step: int) -> torch.Tensor:
-        """Of all outputs or of `outputs` (S,), among which `relevant` has its places."""
+        """The loss over all outputs or `outputs` (S,), which `relevant` indexes."""
         network = self.network
         n_outputs = self.positives.n_columns if outputs is None else len(outputs)
         measure = worth_measuring(step, len(vectors) * n_outputs)
@@ -85,13 +85,13 @@ class TextTask:
         )
 
     def against_shortlist(self, rows: torch.Tensor, shortlist: torch.Tensor, *, add_positives: bool) -> torch.Tensor:
-        """Each document against its own outputs `shortlist` (n, m), −1 where there are fewer."""
+        """The loss of each document against its own outputs `shortlist` (n, m), padded with −1."""
         vectors = self.network.encode(self.documents.take(rows))
         relevant = self.positives.take(rows)
         n = len(rows)
         listed = (shortlist * n + torch.arange(n, device=rows.device)[:, None])[shortlist >= 0]
         wanted = relevant.columns * n + relevant.owner
-        pairs = torch.cat([listed, wanted]).unique() if add_positives else listed.unique()  # output after output
+        pairs = torch.cat([listed, wanted]).unique() if add_positives else listed.unique()  # sorted by output
         outputs, column = (pairs // n).unique_consecutive(return_inverse=True)
         weight, bias = self.network.classifiers(outputs)
         scores = pair_scores(vectors, weight, pairs % n, column) + bias[column] + self.prior  # (pairs,)
@@ -100,7 +100,7 @@ class TextTask:
 
     @torch.no_grad()
     def classifiers(self) -> tuple[np.ndarray, np.ndarray]:
-        """Weight (outputs, D) and bias with the prior (outputs,), some outputs at a time."""
+        """Weight (outputs, D) and bias with the prior (outputs,), computed in blocks."""
         every = torch.arange(self.positives.n_columns, device=self.positives.indptr.device)
         parts = [self.network.classifiers(outputs) for outputs in every.split(_AT_ONCE)]
         weight, bias = (torch.cat(part).float().cpu().numpy() for part in zip(*parts, strict=True))
@@ -108,7 +108,7 @@ class TextTask:
 
     @torch.no_grad()
     def part_lengths(self) -> np.ndarray:
-        """How long each part of each output's classifier is (outputs, parts): what it contributes."""
+        """The norm of each part of each output's classifier (outputs, parts), its contribution."""
         every = torch.arange(self.positives.n_columns, device=self.positives.indptr.device)
         parts = [self.network.weighted_parts(outputs) for outputs in every.split(_AT_ONCE)]
         lengths = [torch.stack([part.norm(dim=1) for part in some], dim=1) for some in parts]
@@ -125,23 +125,23 @@ class TextTask:
 @final
 @dataclass(frozen=True)
 class ClusterOutputs:
-    """Clusters of labels as outputs of their own."""
+    """Clusters of labels as outputs of a network."""
 
     cluster_of_label: np.ndarray  # (L,)
     texts: OutputTexts  # K rows
     positives: SparseRows  # (N, K)
-    labels: torch.Tensor  # (K, largest) the labels of each cluster, −1 where there are fewer
+    labels: torch.Tensor  # (K, largest) labels of each cluster, padded with −1
 
     @property
     def members(self) -> sp.csr_matrix:
-        """(K, L): one where the label is in the cluster."""
+        """(K, L): 1 if the label is in the cluster."""
         return membership(self.cluster_of_label, len(self.labels))
 
 
 def make_clusters(
     cluster_of_label: np.ndarray, relevance: sp.csr_matrix, label_features: sp.csr_matrix, device: torch.device
 ) -> ClusterOutputs:
-    """What an assignment of labels to clusters means for texts and relevance."""
+    """The clusters as outputs: their texts, relevance and labels."""
     members = membership(cluster_of_label, int(cluster_of_label.max()) + 1)
     texts = OutputTexts(SparseRows.of(cluster_texts(members, label_features), device))
     positives = SparseRows.of(cluster_relevance(relevance, members), device)
@@ -149,16 +149,16 @@ def make_clusters(
 
 
 class ListedLabels(ABC):
-    """Labels that each training document is trained against."""
+    """The labels that each document is trained against."""
 
     @abstractmethod
     def labels_of(self, rows: torch.Tensor) -> torch.Tensor:
-        """Of documents (n,): (n, m), −1 where there are fewer."""
+        """The labels of documents (n,): (n, m), padded with −1."""
 
 
 @final
 class FixedLabels(ListedLabels):
-    """Labels that were found before training."""
+    """Labels found before training."""
 
     def __init__(self, labels: torch.Tensor) -> None:
         self.labels = labels  # (N, m)
@@ -169,10 +169,10 @@ class FixedLabels(ListedLabels):
 
 @final
 class ClusterShortlister(ListedLabels):
-    """The clusters each training document gets, and the beam that makes them enough.
+    """The best clusters of each training document, with a beam wide enough for a target recall.
 
-    With a graph of clusters (GAME) the best clusters bring in others, up to as many again. With `neighbours` (L, e) of
-    labels, −1 where there are fewer, those of the shortlisted labels are trained too.
+    With a graph of clusters (GAME), the best clusters add up to as many neighbours. With `neighbours` (L, e) of labels,
+    padded with −1, the neighbours of shortlisted labels are trained too.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class ClusterShortlister(ListedLabels):
             self.recall = float(_recall_by_beam(self._found.long(), clusters.positives)[-1])
 
     def labels_of(self, rows: torch.Tensor) -> torch.Tensor:
-        """The labels of each document's clusters (n, m), −1 where there are fewer."""
+        """The labels of each document's clusters (n, m), padded with −1."""
         labels = _rows_or_missing(self.clusters.labels, self._found[rows].long())
         if self.neighbours is None:
             return labels
@@ -221,7 +221,7 @@ class ClusterShortlister(ListedLabels):
 
 
 def _rows_or_missing(table: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """Rows (n, m · e) of the table (rows, e) for numbers (n, m); all −1 where a number is."""
+    """Table rows (rows, e) for numbers (n, m), as (n, m · e); all −1 if the number is −1."""
     return table[numbers.clamp(min=0)].masked_fill((numbers < 0)[:, :, None], -1).flatten(1)
 
 

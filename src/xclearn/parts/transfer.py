@@ -1,7 +1,7 @@
-"""From intermediate features v of documents to final ones: x̂ = v + ReLU(R v).
+"""Turns intermediate document features v into final ones: x̂ = v + ReLU(R v).
 
-The spectral norm of R is held at a limit, held below it, or left free; the skip connection may be left out. Knows
-nothing about labels, losses or what the features were trained on; `served()` gives the NumPy form.
+The spectral norm of R is fixed at a limit, bounded by it, or free; the skip connection is optional. `served()` gives
+the NumPy form. Knows nothing about labels, losses or what the features were trained on.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Transfer = Literal["spectral", "capped", "free", "fully_connected", "fine_tune"]
 
 @final
 class TransferBlock(nn.Module):
-    """v ↦ v + dropout(ReLU(R v)), R starting at the identity.
+    """v ↦ v + dropout(ReLU(R v)), with R initialised to the identity.
 
     `spectral` (and `fine_tune`, which differs in what else is trained): R = λ W / σ(W), σ the largest singular value;
     `capped`: R = W min(1, λ / σ(W)). Neither has a bias, so that ‖x̂ − v‖ ≤ λ ‖v‖. `free`: R = W and a bias;
-    `fully_connected`: the same without the skip connection. σ is followed by one power iteration a step and exact
-    outside training.
+    `fully_connected`: the same without the skip connection. σ is tracked by one power iteration per step in training
+    and exact otherwise.
     """
 
     direction: torch.Tensor
@@ -71,7 +71,7 @@ class TransferBlock(nn.Module):
 
 @final
 class TransferEncoder(DocumentEncoder):
-    """An encoder and the block after it, trained together."""
+    """An encoder followed by a transfer block, trained together."""
 
     def __init__(self, base: DocumentEncoder, block: TransferBlock) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Triton kernels on label rows. Imported only where there is a CUDA device.
+"""Triton kernels for label rows. Imported only if there is a CUDA device.
 
-`fused.descend` and `RowAdam.apply_` are what they must equal.
+They must equal `fused.descend` and `RowAdam.apply_`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from triton import language as tl
 
 from xclearn.parts.row_update import AdamMoments, AdamRates
 
-_BLOCK = 4096  # values a program changes
+_BLOCK = 4096  # values per program
 
 
 def descend(table: torch.Tensor, copy: torch.Tensor, gradient: torch.Tensor, lr: float, constant: int) -> None:
-    """One pass: reads gradient and table, writes table and copy. All are contiguous, (n, width)."""
+    """Read gradient and table, write table and copy, in one pass. All are contiguous, (n, width)."""
     size, width = table.numel(), table.shape[1]
     _descend[(triton.cdiv(size, _BLOCK),)](table, copy, gradient, lr, size, width, constant, block=_BLOCK)
 
@@ -28,7 +28,7 @@ def adam(
     rates: AdamRates,
     constant: int,
 ) -> None:
-    """One pass: moments, table and copy move; all are contiguous, (n, width)."""
+    """Update moments, table and copy in one pass. All are contiguous, (n, width)."""
     size, width = table.numel(), table.shape[1]
     grid = (triton.cdiv(size, _BLOCK),)
     _adam[grid](table, copy, gradient, *moments, *rates, size, width, constant, block=_BLOCK, num_warps=8)

@@ -1,7 +1,6 @@
-"""Triton kernels on the label side of a text network. Imported only where there is a CUDA device.
+"""Triton kernels for the label side of a text network. Imported only if there is a CUDA device.
 
-`fused_text` holds what they must equal, but for the dropout, which is a hash of the place: what has to be known of it
-later is never stored.
+They must equal `fused_text`, except that dropout is a hash of the position, so that its mask need not be stored.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from triton import language as tl
 from xclearn.parts.fused_text import Back, Mixture, Own
 from xclearn.parts.rows import SparseRows
 
-_BLOCK = 4096  # values a program changes
-_ROWS = 64  # rows a program sums up
-_PIECE = 64  # entries of a row that a program sums up; frequent tokens have many pieces
+_BLOCK = 4096  # values per program
+_ROWS = 64  # rows summed per program
+_PIECE = 64  # row entries summed per program; frequent tokens have many pieces
 
 
 def weighted_sums(rows: SparseRows, table: torch.Tensor) -> torch.Tensor:
-    """The product of a sparse matrix of short rows (S, V) with a table (V, D), in the table's precision."""
+    """The product of a sparse matrix with short rows (S, V) and a table (V, D), in the table's precision."""
     dim = table.shape[1]
     out = torch.empty(len(rows), dim, dtype=table.dtype, device=table.device)
     parts = (rows.indptr, rows.columns, rows.values, table, out, dim)
@@ -28,7 +27,7 @@ def weighted_sums(rows: SparseRows, table: torch.Tensor) -> torch.Tensor:
 
 
 def pieces(rows: SparseRows) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows cut into pieces of equal work: the row of each piece (P,) and its first entry (P,)."""
+    """Split rows into pieces of equal work: the row of each piece (P,) and its first entry (P,)."""
     counts = (rows.indptr.diff() + _PIECE - 1) // _PIECE
     row = torch.repeat_interleave(counts)
     number = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
@@ -36,7 +35,7 @@ def pieces(rows: SparseRows) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def summed_pieces(rows: SparseRows, cut: tuple[torch.Tensor, torch.Tensor], table: torch.Tensor) -> torch.Tensor:
-    """As `weighted_sums` for rows of any length, in float32; `cut` are their `pieces`."""
+    """Like `weighted_sums`, for rows of any length, in float32; `cut` are their `pieces`."""
     dim = table.shape[1]
     out = torch.zeros(len(rows), dim, device=table.device)
     parts = (*cut, rows.indptr, rows.columns, rows.values, table, out, dim)
@@ -54,7 +53,7 @@ def opened(text: torch.Tensor, dropout: float, seed: torch.Tensor, first: int, c
 
 
 def combine(product: torch.Tensor, own: Own, mixture: Mixture, weight: torch.Tensor) -> None:
-    """All of `fused_text.combined` but the product, in one pass."""
+    """Everything in `fused_text.combined` except the product, in one pass."""
     dim, refined = product.shape[1], own.refinement is not None
     refinement, gate = (own.refinement, mixture.gate) if refined else (own.text, mixture.skip)
     parts = (product, own.text, refinement, own.bias, mixture.shift, mixture.skip, gate, weight)
@@ -79,7 +78,7 @@ def close(back: Back, inner: torch.Tensor, own: Own, mixture: Mixture, dropout: 
 
 @triton.jit
 def _weighted_sum(columns, values, table, begin, end, dim, block: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Σ value · row of the table, of the entries begin … end − 1; four rows are on their way at a time."""
+    """Σ value · table row over the entries begin … end − 1, with four rows in flight at a time."""
     across = tl.arange(0, block)
     inside = across < dim
     total = tl.zeros([block], dtype=tl.float32)
@@ -119,7 +118,7 @@ def _sum_pieces(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _chance(places, seed):  # type: ignore[no-untyped-def]
-    """Uniform in [0, 1): 24 bits of a hash of the place."""
+    """Uniform in [0, 1): 24 bits of a hash of the position."""
     bits = places.to(tl.uint32) * 0x9E3779B9 + tl.load(seed).to(tl.uint32)
     bits = (bits ^ (bits >> 16)) * 0x7FEB352D
     bits = (bits ^ (bits >> 15)) * 0x846CA68B
