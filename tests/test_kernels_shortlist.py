@@ -122,5 +122,5 @@ def test_extreme_scores_stay_finite(score, target):
 )
 def test_pairs_that_point_outside_are_refused(pairs):
     x, table, _, _ = problem(3, 5, 4, 0)
-    with pytest.raises(DataError, match="row after row"):
+    with pytest.raises(DataError, match="not sorted by row"):
         shortlist.pair_scores(x, table, pairs)

@@ -151,10 +151,10 @@ def test_a_missing_file_is_named():
 
 def test_a_graph_too_dense_for_memory_is_refused_with_what_would_fit():
     room = 24 * 40 * 5
-    with pytest.raises(PlanError, match=r"10 edges for each of 40 labels'\. Set edges = 4, or cut"):
+    with pytest.raises(PlanError, match=r"10 edges for each of 40 labels'\. Set edges = 4, or reduce"):
         graphs.random_walk_graph(random_relevance(), steps=50, restart=0.5, top=10, seed=0, memory=room)
     graphs.random_walk_graph(random_relevance(), steps=50, restart=0.5, top=4, seed=0, memory=room)
-    with pytest.raises(PlanError, match="Set edges = 1, or cut"):
+    with pytest.raises(PlanError, match="Set edges = 1, or reduce"):
         graphs.edges_graph([(one, other, 1.0) for one in NAMES for other in NAMES], NAMES, memory=24 * 4 * 2)
     with pytest.raises(PlanError, match="more memory"):
         graphs.cooccurrence_graph(SMALL, top=1, memory=1)

@@ -133,7 +133,7 @@ def test_a_convolution_without_filters_is_refused():
 @pytest.mark.parametrize("config", ["{", "[]", "{}", '{"hidden_size": "wide"}'])
 def test_a_transformer_that_does_not_say_its_width_is_refused(tmp_path, config):
     (tmp_path / "config.json").write_text(config)
-    with pytest.raises(ConfigError, match="how wide"):
+    with pytest.raises(ConfigError, match="does not give the width"):
         encoder_dim(Pretrained(folder=str(tmp_path)), OUT)
 
 

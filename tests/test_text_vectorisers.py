@@ -232,7 +232,7 @@ def test_a_foreign_state_is_refused_by_name(kind, changes, says):
 def test_a_state_that_is_no_mapping_is_refused():
     assert len(VECTORISERS) == 7
     for kind in VECTORISERS:
-        with pytest.raises(ModelError, match="other fields"):
+        with pytest.raises(ModelError, match="unexpected fields"):
             vectoriser_from_state(kind, ["tokens"])
 
 
