@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ import numpy as np
 import psutil
 import pytest
 from served import Server, ask_on, model_folder, served, wait_for
+from test_serving_listening import deaf_client, hear_again
 
 from xclearn.data import LabelSet
 from xclearn.inference import Model, save_model
@@ -271,7 +273,7 @@ def test_no_connection_is_reset_when_the_server_is_told_to_stop_under_load(worke
         server.process.send_signal(signal.SIGTERM)
         for thread in threads:
             thread.join()
-        assert server.process.wait(30) == 0
+        assert server.process.wait(60) == 0
         assert set(outcomes) == {"200", "refused"}, outcomes
         assert outcomes["refused"] == 16  # each once, by a port that nobody listens on
 
@@ -285,6 +287,26 @@ def ask_until_refused(server: Server, outcomes: Counter[str]) -> None:
             except (OSError, http.client.HTTPException) as error:
                 outcomes["refused" if isinstance(error, ConnectionRefusedError) else repr(error)] += 1
                 return
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="packet filters of Linux")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_who_is_about_to_connect_when_the_server_is_told_to_stop_is_answered(workers: int) -> None:
+    with served(model_folder(), "--workers", str(workers)) as server:
+        wait_for(lambda: sum(one["event"] == "start" for one in server.log()) == workers)
+        with deaf_client(("127.0.0.1", server.port)) as client:
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)  # longer than a handshake takes, shorter than the server waits for one
+            hear_again(client)
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert read_all(client).startswith(b"HTTP/1.1 200 ")
+        assert server.process.wait(60) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="packet filters of Linux")
+def test_a_server_told_to_stop_does_not_wait_for_a_handshake_without_end() -> None:
+    with served(model_folder()) as server, deaf_client(("127.0.0.1", server.port)):
+        assert server.stop() == 0
 
 
 # Who is asked

@@ -192,7 +192,7 @@ def test_a_request_in_flight_is_finished_when_told_to_stop() -> None:
         connection.send(body[9:])
         answer = connection.getresponse()
         assert (answer.status, json.loads(answer.read())["predictions"][0][0]["label"]) == (200, "Dog")
-        assert server.process.wait(30) == 0
+        assert server.process.wait(60) == 0
         assert server.log()[-1]["event"] == "stop"
 
 

@@ -17,7 +17,7 @@ import uvicorn
 from xclearn.inference.sealed import Sealed
 from xclearn.serving.app import create_app
 from xclearn.serving.connections import Crowd, room_for
-from xclearn.serving.listening import HANDSHAKE, refuse_new
+from xclearn.serving.listening import HANDSHAKE, LONGEST_HANDSHAKE, half_open, refuse_new
 from xclearn.serving.live import LOOK_EVERY, Folder, Live, refuse_reload
 from xclearn.serving.log import log_event, log_to_stdout
 from xclearn.serving.metrics import IN_FLIGHT, N_VALUES, Metrics
@@ -100,7 +100,7 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for listener in sockets or []:
             if refuse_new(listener):
-                await asyncio.sleep(HANDSHAKE)
+                await _handshakes_end(listener)
         tasks = []
         for listener in sockets or []:
             with contextlib.suppress(BlockingIOError):
@@ -111,6 +111,15 @@ class _Server(uvicorn.Server):
     def _protocol(self) -> asyncio.Protocol:
         factory: Any = self.config.http_protocol_class
         return factory(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+
+async def _handshakes_end(listener: socket.socket) -> None:
+    """Wait until nobody is about to be connected, but not for those who may never be."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + LONGEST_HANDSHAKE
+    await asyncio.sleep(HANDSHAKE)  # a first packet that came before is by now seen as a handshake
+    while loop.time() < end and half_open(listener):
+        await asyncio.sleep(HANDSHAKE)
 
 
 async def _take_from_folder(settings: Settings, live: Live, folder: Folder, metrics: Metrics) -> None:
