@@ -203,7 +203,7 @@ def test_a_tail_that_cannot_be_is_refused():
             lifted().predict(TEXTS, 1, tail=wrong)
         with pytest.raises(ModelError, match="tail exponent"):
             lifted(wrong).check()
-    with pytest.raises(ConfigError, match="knows no propensities"):
+    with pytest.raises(ConfigError, match="has no propensities"):
         blend().predict(TEXTS, 1, tail=0.5)
     assert (blend().predict(TEXTS, 1, tail=0.0).ids == blend().predict(TEXTS, 1).ids).all()
     with pytest.raises(ModelError, match="inverse propensities"):
@@ -250,7 +250,7 @@ def test_a_threshold_is_what_is_left_of_all_answers():
     for threshold, least in ((Threshold(0.4), 0.4), (Threshold(best_f1=True), 0.2), (Threshold(0.1, 0.9), 0.6)):
         left = [[one for one in row if one.score >= least] for row in every]
         assert whole.suggest(TEXTS, 5, threshold=threshold) == left
-    with pytest.raises(ConfigError, match="Ask for one of them"):
+    with pytest.raises(ConfigError, match="Give one of them"):
         Threshold(target_precision=0.5, best_f1=True)
     with pytest.raises(ConfigError, match="target precision too"):
         Threshold(by_frequency=True)
@@ -258,7 +258,7 @@ def test_a_threshold_is_what_is_left_of_all_answers():
         Threshold(target_precision=0.5, by_frequency=True).least(whole.model.servable)
     plain = Predictor(model())
     for asked in (Threshold(best_f1=True), Threshold(target_precision=0.5)):
-        with pytest.raises(ConfigError, match="knows no thresholds"):
+        with pytest.raises(ConfigError, match="has no thresholds"):
             plain.suggest(TEXTS, threshold=asked)
     with pytest.raises(ConfigError, match="calibrate = true"):
         plain.predict(TEXTS, tail=0.5)

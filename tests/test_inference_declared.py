@@ -334,7 +334,7 @@ def test_a_declaration_of_an_array_says_what_it_came_for():
 
 def test_an_encoder_that_reads_other_features_is_refused():
     convolution = load_model(MODELS / "convolution").servable.encoders["document"]
-    with pytest.raises(ModelError, match="reads other features; got 'sparse rows'; allowed: token ids in order"):
+    with pytest.raises(ModelError, match="cannot read the features; got 'sparse rows'; allowed: token ids in order"):
         dataclasses.replace(load_model(MODELS / "slice").servable, encoders={"document": convolution}).check()
 
 

@@ -358,7 +358,7 @@ def test_forms_that_there_are_not(clustered, choice, message):
 
 def test_an_exported_model_is_not_exported_again(model, data):
     exported = Exporter(model, data).export(Form("int8", 0))
-    with pytest.raises(ConfigError, match="is exported already"):
+    with pytest.raises(ConfigError, match="is already exported"):
         Choice().forms(exported.servable)
 
 

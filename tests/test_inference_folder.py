@@ -70,13 +70,13 @@ def test_what_makes_rows_of_label_texts_is_kept_and_refused_where_it_makes_other
     assert with_labels(right, [NewLabel("new", COLOURS[0])]).servable.n_labels == len(LABELS) + 1
     filters = Filters(np.ones((1, 3, 1), np.float32), np.zeros(1, np.float32))
     others = {
-        "wider": (Joined([bag, bag]), "makes other vectors; got 'dense rows of 6'"),
-        "sparse": (SparseFeatures(3, unit=False), "makes other vectors; got 'sparse rows of 3'"),
+        "wider": (Joined([bag, bag]), "does not fit the model's vectors; got 'dense rows of 6'"),
+        "sparse": (SparseFeatures(3, unit=False), "does not fit the model's vectors; got 'sparse rows of 3'"),
         "sequences": (
             Convolution(
                 np.eye(3, dtype=np.float32), [filters], 1, np.ones((3, 1), np.float32), np.zeros(3, np.float32)
             ),
-            "an encoder reads other features",
+            "an encoder cannot read the features",
         ),
     }
     for name, (encoder, said) in others.items():

@@ -176,13 +176,13 @@ def test_what_is_no_new_label_is_refused(record, said):
 
 def test_what_cannot_be_edited_says_so(data, without_last):
     known = without_last.model.labels.names[0]
-    with pytest.raises(ConfigError, match="has this label already"):
+    with pytest.raises(ConfigError, match="already has this label"):
         with_labels(without_last.model, [NewLabel(known, "x", [])])
-    with pytest.raises(ConfigError, match="has this label already"):
+    with pytest.raises(ConfigError, match="already has this label"):
         with_labels(without_last.model, [NewLabel("twice", "x", []), NewLabel("twice", "y", [])])
     with pytest.raises(ConfigError, match="no such label; got 'nobody'"):
         without_labels(without_last.model, ["nobody"])
-    with pytest.raises(ConfigError, match="no label would be left"):
+    with pytest.raises(ConfigError, match="no labels would be left"):
         without_labels(without_last.model, list(without_last.model.labels.names))
     other = OneVsAll(epochs=1).fit(data, device="cpu")
     with pytest.raises(ModelError, match="cannot make a row of a label's text"):

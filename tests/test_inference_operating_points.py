@@ -71,5 +71,5 @@ def test_too_few_pairs_have_no_points():
 
 def test_thresholds_that_fall_are_refused():
     found = points()
-    with pytest.raises(ModelError, match="do not rise"):
+    with pytest.raises(ModelError, match="must ascend"):
         expect_fits(OperatingPoints(found.thresholds[::-1].copy(), found.precision, found.recall, found.coverage))

@@ -98,9 +98,9 @@ def test_damaged_stackers_are_refused():
     assert isinstance(trees, TreeStacker)
     back = trees.left.copy()
     back[3] = 0
-    with pytest.raises(ModelError, match="leads back"):
+    with pytest.raises(ModelError, match="a child precedes its parent"):
         check(dataclasses.replace(trees, left=back), Scope({"values": 4}))
     with pytest.raises(ModelError, match="out of range"):
         check(trees, Scope({"values": 1}))
-    with pytest.raises(ModelError, match="do not rise"):
+    with pytest.raises(ModelError, match="must not decrease"):
         check(Isotonic(np.array([0.0, 1.0]), np.array([0.5, 0.2])), Scope())

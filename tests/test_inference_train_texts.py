@@ -86,5 +86,5 @@ def test_a_damaged_table_is_refused(damage, tmp_path):
 
 def test_another_part_in_its_place_is_refused(tmp_path):
     save_model(replace(model(), train_texts=AllLabels()), tmp_path / "m")
-    with pytest.raises(ModelError, match="holds no texts"):
+    with pytest.raises(ModelError, match="lacks texts"):
         load_model(tmp_path / "m")

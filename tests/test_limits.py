@@ -199,9 +199,9 @@ def test_offsets_that_end_in_zero_are_no_way_around_the_check(outcomes: dict[str
 def test_the_variable_that_the_error_names_lifts_the_limit(tmp_path: Path) -> None:
     text = "ab " * 4_000_000
     (tmp_path / "train.jsonl.gz").write_bytes(gzip.compress(json.dumps({"text": text, "labels": ["x"]}).encode()))
-    assert f"{LIFTED_BY}EXPANSION, now 100" in outcomes_of(tmp_path)[0]["detail"]
+    assert f"{LIFTED_BY}EXPANSION (now 100)" in outcomes_of(tmp_path)[0]["detail"]
     assert outcomes_of(tmp_path, XCLEARN_MAX_EXPANSION="2000")[0]["kind"] == "done"
     refused = outcomes_of(tmp_path, XCLEARN_MAX_EXPANSION="2000", XCLEARN_MAX_LINE="1000")[0]
-    assert f"{LIFTED_BY}LINE, now 1000" in refused["detail"]
+    assert f"{LIFTED_BY}LINE (now 1000)" in refused["detail"]
     wrong = outcomes_of(tmp_path, XCLEARN_MAX_EXPANSION="-1")[0]
     assert "ConfigError: 'XCLEARN_MAX_EXPANSION: not a limit" in wrong["detail"].replace('"', "'")

@@ -147,7 +147,7 @@ def test_a_transformer_that_does_not_say_its_width_is_refused(tmp_path, config):
     ],
 )
 def test_an_encoder_that_does_not_read_the_vectorisers_tokens_is_refused(settings, text):
-    with pytest.raises(ConfigError, match=r"encoder: the encoder does not read.*Leave `encoder` at auto"):
+    with pytest.raises(ConfigError, match=r"encoder: the encoder cannot read.*Leave `encoder` at auto"):
         made(settings, text)
 
 

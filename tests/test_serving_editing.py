@@ -73,8 +73,8 @@ def test_changes_at_once_are_made_one_after_the_other(server: Server) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({"add": [{"label": "label 3", "text": "again"}]}, "the model has this label already"),
-        ({"add": [{"label": "new", "text": "one"}, {"label": "new", "text": "two"}]}, "has this label already"),
+        ({"add": [{"label": "label 3", "text": "again"}]}, "the model already has this label"),
+        ({"add": [{"label": "new", "text": "one"}, {"label": "new", "text": "two"}]}, "already has this label"),
         ({"remove": ["label 3", "no such"]}, "no such label"),
         ({"add": [{"label": "new", "text": " "}]}, "needs a text"),
         ({"add": [{"label": "new"}]}, "add[0][text]"),

@@ -101,6 +101,6 @@ def test_a_model_without_thresholds_refuses_them() -> None:
         for asked in ({"target_precision": 0.9}, {"best_f1": True}, {"tail": 0.5}):
             reply = plain.predict(text="a dog", **asked)
             assert reply.status == 422
-            assert "the model knows no" in reply.content["error"]
+            assert "the model has no" in reply.content["error"]
         found = plain.ask("GET", "/model").content
         assert (found["thresholds"], found["tail"]) == (False, None)

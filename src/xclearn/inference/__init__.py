@@ -1,4 +1,4 @@
-"""Models as files and as something to ask, without training code."""
+"""Model folders and prediction, without training code."""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -7,7 +7,7 @@ from xclearn.inference.evaluation import evaluate
 from xclearn.inference.folder import Model, load_model, save_model
 from xclearn.inference.predictor import Predictor
 
-for _module in iter_modules(__path__):  # a model folder names components, which register when they are imported
+for _module in iter_modules(__path__):  # components register on import; a model folder refers to them by name
     import_module(f"{__name__}.{_module.name}")
 
 load = Predictor.load

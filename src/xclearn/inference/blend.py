@@ -1,8 +1,8 @@
-"""Several models as one: what each of them says about a label, beside what texts and neighbours say, and a stacker.
+"""A blend of several models: evidence about each label from members, label texts and neighbours, and a stacker.
 
-Every source names its best labels; these together are the candidates of a document. For each of them the evidence is
-put side by side, a stacker makes one logit of it, and an isotonic line the probability that the label is right. The
-same code makes the evidence that a stacker is learnt on. Knows nothing about how members were trained.
+Every source lists its best labels; together they are a document's candidates. The evidence of all sources about a
+candidate is turned into a logit by a stacker, and into a probability by isotonic calibration. The same code makes the
+evidence that a stacker is trained on. Knows nothing about how members were trained.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from xclearn.kernels.memory import DocumentLabels, RowIndex
 from xclearn.text import Vectoriser, same_vectoriser
 from xclearn.text.documents import require
 
-ROWS_AT_ONCE = 256  # documents whose candidates are held at a time
-_OF_A_LIST = ("score", "gap", "rank")  # what a source says about a label: its score, how far behind its best, 1 / place
-COLUMNS = len(_OF_A_LIST)  # of each list in the evidence
+ROWS_AT_ONCE = 256  # documents per block
+_OF_A_LIST = ("score", "gap", "rank")  # evidence of a list: the label's score, its gap to the best, 1 / rank
+COLUMNS = len(_OF_A_LIST)  # columns of each list in the evidence
 _BY_LABEL = {"rows": "labels", "columns": "features"}
-_SMALLEST = 1e-7  # scores are cut to within this of 0 and 1 before their logit
-_LEAST = 1e-12  # a probability below this counts as this much where labels are ordered
+_SMALLEST = 1e-7  # scores are clipped to this distance from 0 and 1 before taking the logit
+_LEAST = 1e-12  # floor of probabilities when labels are ordered
 
 
 AnyStacker: TypeAlias = LinearStacker | TreeStacker | MeanStacker
@@ -51,18 +51,18 @@ class Answers(Protocol):
 
 
 class Evidence(NamedTuple):
-    """What is known about m pairs of a document and a label, by document and label ascending."""
+    """Evidence about m pairs of a document and a label, sorted by document and label."""
 
     rows: np.ndarray  # (m,) int64
     labels: np.ndarray  # (m,) int64
-    values: np.ndarray  # (m, F) float32; NaN where a source says nothing
+    values: np.ndarray  # (m, F) float32; NaN if a source has no value
 
 
 @final
 @component("sparse_rows.v1")
 @dataclass(frozen=True)
 class CsrRows(Part):
-    """A sparse matrix as tensors."""
+    """A sparse matrix stored as tensors."""
 
     starts: Annotated[np.ndarray, offsets("rows", to="entries")]
     columns: Annotated[np.ndarray, ids("entries", below="columns", empty=True)]
@@ -83,7 +83,7 @@ class CsrRows(Part):
 
     @cached_property
     def index(self) -> RowIndex:
-        """Finds the rows nearest to others."""
+        """An index that finds the nearest rows."""
         return RowIndex.of(self.matrix)
 
 
@@ -95,11 +95,11 @@ class Memory(Part):
 
     documents: Annotated[CsrRows, Inner({"rows": "documents", "columns": "features"})]  # of length one
     labels: Annotated[CsrRows, Inner({"rows": "documents", "columns": "labels"})]
-    size: Annotated[int, Range(1)]  # nearest documents that are asked
-    power: Annotated[float, Range(0, open_low=True)]  # of a document's cosine, as its weight
+    size: Annotated[int, Range(1)]  # nearest documents that vote
+    power: Annotated[float, Range(0, open_low=True)]  # a document's vote is its cosine to this power
 
     def votes(self, rows: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of documents (n, V): row · L + label of each pair, ascending; share of the weights; nearest cosine."""
+        """For documents (n, V): row · L + label of each pair, ascending; its share of the votes; its nearest cosine."""
         ids, cosines = self.documents.index.nearest(rows, self.size)
         votes = self._labels.votes(ids, cosines, self.power)
         row = np.repeat(np.arange(rows.shape[0], dtype=np.int64), np.diff(votes.starts))
@@ -114,16 +114,16 @@ class Memory(Part):
 @component("blend_sources.v1")
 @dataclass(frozen=True)
 class Sources(Part):
-    """All that says something about the labels of a document."""
+    """All sources of evidence about the labels of a document."""
 
-    vectoriser: Vectoriser  # of the parts that are no members
+    vectoriser: Vectoriser  # of the sources that are not members
     members: Mapping[str, Servable | Ensemble]
     label_texts: Annotated[CsrRows | None, Inner(_BY_LABEL, empty=True)]  # of length one
-    centroids: Annotated[CsrRows | None, Inner(_BY_LABEL, empty=True)]  # the mean of a label's documents, the same
+    centroids: Annotated[CsrRows | None, Inner(_BY_LABEL, empty=True)]  # mean of a label's documents, of length one
     memory: Annotated[Memory | None, Inner({"features": "features", "labels": "labels"}, empty=True)]
     counts: Annotated[np.ndarray, Tensor("labels", ("float32",), least=0)]  # training documents of each label
-    depth: Annotated[int, Range(1)]  # labels that each source names
-    everywhere: bool = False  # label texts and memory score every candidate, not only those that they name
+    depth: Annotated[int, Range(1)]  # labels listed by each source
+    everywhere: bool = False  # label texts and memory score every candidate, not only those they list
 
     @property
     def n_labels(self) -> int:
@@ -131,24 +131,24 @@ class Sources(Part):
 
     @property
     def lists(self) -> list[str]:
-        """The sources that name labels."""
+        """The sources that list labels."""
         of_parts: dict[str, CsrRows | Memory | None] = {"label text": self.label_texts, "memory": self.memory}
         return [*self.members, *(name for name, part in of_parts.items() if part is not None)]
 
     @property
     def value_names(self) -> list[str]:
-        """What the columns of the evidence are."""
+        """The names of the evidence columns."""
         of_lists = [f"{name}: {value}" for name in self.lists for value in _OF_A_LIST]
         centroids = ["centroid: cosine"] if self.centroids is not None else []
         memory = ["memory: nearest"] if self.memory is not None else []
         return [*of_lists, *centroids, *memory, "sources", "label: documents", "document: words"]
 
     def evidence(self, documents: Documents, exclude: np.ndarray = NO_PAIRS, depth: int | None = None) -> Evidence:
-        """Of every label that a source names for a document."""
+        """The evidence about every label that a source lists for a document."""
         return self.weigh(documents, self.member_lists(documents, exclude, depth), exclude, depth)
 
     def member_lists(self, documents: Documents, exclude: np.ndarray, depth: int | None = None) -> list[TopK]:
-        """What each member names. Texts become features once for all that read them alike."""
+        """The list of each member. Members with the same vectoriser share features."""
         features: dict[int, Any] = {}
         found = []
         for member, reader in zip(self.answering, self._readers, strict=True):
@@ -160,7 +160,7 @@ class Sources(Part):
     def weigh(
         self, documents: Documents, found: Sequence[TopK], exclude: np.ndarray, depth: int | None = None
     ) -> Evidence:
-        """The evidence where members named these labels."""
+        """The evidence, given the lists of the members."""
         n = n_documents(documents)
         size = min(depth or self.depth, self.n_labels)
         features = sp.csr_matrix(self.vectoriser.transform(documents), dtype=np.float32)
@@ -187,20 +187,20 @@ class Sources(Part):
     def _fill_in(
         self, columns: list[np.ndarray], lists: Sequence[TopK], rows: sp.csr_matrix, votes: Any, keys: np.ndarray
     ) -> None:
-        """What label texts and memory would say of candidates that they do not name, into their columns."""
+        """Add the values of label texts and memory for candidates that they do not list."""
         row, label = keys // self.n_labels, keys % self.n_labels
         for place in range(len(self.members), len(lists)):
             texts = self.label_texts if place == len(self.members) else None
             own = _looked_up(votes[0], votes[1], keys) if texts is None else _cosines(rows, texts.matrix, row, label)
             score = np.where(columns[COLUMNS * place + 2] > 0, columns[COLUMNS * place], own)
-            best = lists[place].scores[:, 0][row]  # −∞ where the source names nothing
+            best = lists[place].scores[:, 0][row]  # −∞ if the source lists nothing
             columns[COLUMNS * place : COLUMNS * place + 2] = score, score - np.maximum(best, 0.0)
 
     def check(self, *, values: bool = True) -> None:
         """Refuse parts that are not as declared or do not fit each other: a model folder is untrusted input."""
         check(self, Scope({"features": self.vectoriser.n_features}, {}, values))
         if not self.members:
-            raise ModelError("the blend has no member")
+            raise ModelError("the blend has no members")
         for name, member in self.members.items():
             member.check(values=values)
             if member.n_labels != self.n_labels:
@@ -208,19 +208,19 @@ class Sources(Part):
                 raise ModelError("members of the blend differ in labels", where=name, got=got)
 
     def answered_by(self, members: Sequence[Answers]) -> Sources:
-        """The same, with its members asked in these forms of theirs."""
+        """A copy whose members are replaced by these forms."""
         other = replace(self)
         other.__dict__["answering"] = list(members)
         return other
 
     @cached_property
     def answering(self) -> list[Answers]:
-        """Each member in the form that answers fastest on a CPU."""
+        """Each member in its fastest form on a CPU."""
         return [one_form(member) for member in self.members.values()]
 
     @cached_property
     def _readers(self) -> list[int]:
-        """For each member the first that reads documents as it does."""
+        """For each member, the first member with the same vectoriser."""
         own = [member.vectoriser for member in self.answering]
         return [next(j for j, other in enumerate(own) if same_vectoriser(one, other)) for one in own]
 
@@ -234,14 +234,14 @@ class Sources(Part):
 @component("blend.v1")
 @dataclass(frozen=True)
 class BlendServable(Part):
-    """The probability of each candidate, from all evidence about it."""
+    """Predicts the probability of each candidate from all evidence."""
 
     sources: Sources
     stacker: AnyStacker
     calibration: Isotonic
-    points: OperatingPoints | None = None  # thresholds, where there were documents to learn them on
-    unseen: Isotonic | None = None  # instead of `calibration`, of labels without a training document
-    bands: Mapping[str, OperatingPoints] = field(default_factory=dict)  # by the fewest documents of a band's labels
+    points: OperatingPoints | None = None  # thresholds, if there were enough documents to learn them
+    unseen: Isotonic | None = None  # replaces `calibration` for labels without training documents
+    bands: Mapping[str, OperatingPoints] = field(default_factory=dict)  # by the minimum frequency of a band's labels
     inverse_propensity: Annotated[np.ndarray | None, Tensor("labels", ("float32",), least=0)] = None
     tail: Share = 0.0  # labels are ordered by probability · inverse propensity to this power
 
@@ -259,7 +259,7 @@ class BlendServable(Part):
 
     @property
     def widest(self) -> int:
-        """Candidates of a document at most."""
+        """The maximum number of candidates of a document."""
         return min(self.n_labels, self.sources.depth * len(self.sources.lists))
 
     def check(self, *, values: bool = True) -> None:
@@ -271,9 +271,7 @@ class BlendServable(Part):
             if part is not None:
                 check(part, Scope({}, {}, values))
         if not set(self.bands) <= set(map(str, BANDS)):
-            raise ModelError(
-                "a band of labels is unknown", got=", ".join(self.bands), allowed=", ".join(map(str, BANDS))
-            )
+            raise ModelError("unknown frequency band", got=", ".join(self.bands), allowed=", ".join(map(str, BANDS)))
         if not 0 <= self.tail <= 1:
             raise ModelError("the tail exponent is out of range", got=self.tail, allowed="0 to 1")
         weights = self.inverse_propensity
@@ -285,7 +283,7 @@ class BlendServable(Part):
     def predict(
         self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS, tail: float | np.ndarray | None = None
     ) -> TopK:
-        """As `Servable.predict`; labels that no source names are not predicted.
+        """Like `Servable.predict`; labels that no source lists are not predicted.
 
         `tail` takes the place of the model's own, for all documents or (n,) for each. It changes which labels come
         first and not what their scores are.
@@ -301,25 +299,25 @@ class BlendServable(Part):
         return TopK(*(np.concatenate(parts) for parts in zip(empty, *found, strict=True)))
 
     def checked_tail(self, tail: float | np.ndarray | None) -> float | np.ndarray:
-        """The exponent that is asked for, or the model's own."""
+        """The requested tail exponent, or the model's own."""
         if tail is None:
             return self.tail
         if not ((np.asarray(tail) >= 0) & (np.asarray(tail) <= 1)).all():  # NaN is in no range
             raise ConfigError("out of range", where="tail", got=tail, allowed="0 to 1")
         if self.inverse_propensity is None and np.any(tail):
             todo = "Train it again with this version, or leave tail out."
-            raise ConfigError("the model knows no propensities", where="tail", got=tail, todo=todo)
+            raise ConfigError("the model has no propensities", where="tail", got=tail, todo=todo)
         return tail
 
     def probabilities(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """That each of m pairs is right, from the stacker's logit and the label."""
+        """The probability that each of m pairs is correct, given the stacker's logit and the label."""
         found = self.calibration(logits)
         if self.unseen is None:
             return found
         return np.where(self.sources.counts[labels] > 0, found, self.unseen(logits))
 
     def _block(self, documents: Documents, exclude: np.ndarray, k: int, tail: np.ndarray) -> TopK:
-        """`tail` (n,) is the exponent of each document."""
+        """Predict one block; `tail` (n,) is the exponent of each document."""
         evidence = self.sources.evidence(documents, exclude)
         logits = self.stacker(evidence.values)
         scores = self.probabilities(logits, evidence.labels)
@@ -328,24 +326,24 @@ class BlendServable(Part):
         places = first_places(evidence.rows, order, n_documents(documents), min(k, self.n_labels))
         if not len(order):
             return TopK(places, np.full(places.shape, -np.inf, dtype=np.float32))
-        missing = (places < 0) | np.isnan(scores[places])  # the latter of a stacker that nobody verified
+        missing = (places < 0) | np.isnan(scores[places])  # NaN can come from an unverified stacker
         ids = np.where(missing, -1, evidence.labels[places])
         best = np.where(missing, -np.inf, scores[places])
         return TopK(ids, best.astype(np.float32))
 
 
-AnyServable: TypeAlias = Servable | Ensemble | BlendServable  # what a model holds
+AnyServable: TypeAlias = Servable | Ensemble | BlendServable  # the prediction part of a model
 
 
 def servables_of(servable: AnyServable) -> list[Servable]:
-    """Those that something is made of, in their order."""
+    """The servables of a model, in order."""
     if isinstance(servable, Servable):
         return [servable]
     return [part for member in servable.members for part in servables_of(member)]
 
 
 def blocks_of(documents: Documents, exclude: np.ndarray) -> Iterator[tuple[Documents, np.ndarray]]:
-    """Some documents at a time, and the pairs of theirs to leave out."""
+    """Blocks of documents, each with its excluded pairs."""
     total = n_documents(documents)
     for begin in range(0, total, ROWS_AT_ONCE):
         rows = np.arange(begin, min(begin + ROWS_AT_ONCE, total))
@@ -354,7 +352,7 @@ def blocks_of(documents: Documents, exclude: np.ndarray) -> Iterator[tuple[Docum
 
 
 def best_pairs(rows: np.ndarray, labels: np.ndarray, scores: np.ndarray, n: int, k: int) -> TopK:
-    """The k best labels of each of n documents, of pairs (m,) with rows ascending."""
+    """The k best labels of each of n documents, from pairs (m,) with ascending rows."""
     places = first_places(rows, np.lexsort((labels, -scores, rows)), n, k)
     if not len(rows):
         return TopK(places, np.full(places.shape, -np.inf))
@@ -369,7 +367,7 @@ def in_order(
     weights: np.ndarray | None = None,
     tail: np.ndarray | float = 0.0,
 ) -> np.ndarray:
-    """Pairs (m,) by document, and within it by score · weight to the power `tail`; of equals the higher logit first."""
+    """Sort pairs (m,) by document, then by score · weight^`tail`, ties by the higher logit."""
     worth = np.log(np.maximum(scores, _LEAST))
     if weights is not None:
         worth = worth + tail * np.log(weights)
@@ -377,9 +375,9 @@ def in_order(
 
 
 def first_places(rows: np.ndarray, order: np.ndarray, n: int, k: int) -> np.ndarray:
-    """The first k pairs (n, k) of each of n documents in this order of pairs (m,), −1 where there are fewer.
+    """The first k pairs (n, k) of each of n documents in this order of pairs (m,), padded with −1.
 
-    `rows` (m,) ascend, and `order` keeps the pairs of a document together.
+    `rows` (m,) ascend, and `order` keeps a document's pairs together.
     """
     starts = np.searchsorted(rows, np.arange(n + 1))
     places = starts[:-1, None] + np.arange(k)  # (n, k)
@@ -390,20 +388,20 @@ def first_places(rows: np.ndarray, order: np.ndarray, n: int, k: int) -> np.ndar
 
 
 def logits_of(found: TopK) -> np.ndarray:
-    """The logits of a member's scores, as if they were probabilities; −∞ where there is no label."""
+    """The logits of a member's scores, read as probabilities; −∞ for missing labels."""
     scores = np.clip(found.scores.astype(np.float64), _SMALLEST, 1 - _SMALLEST)
     return np.where(found.ids < 0, -np.inf, np.log(scores / (1 - scores)))
 
 
 def _candidates(lists: Sequence[TopK], n: int, n_labels: int, exclude: np.ndarray) -> np.ndarray:
-    """row · L + label of every label that a list names, ascending, without the pairs to leave out."""
+    """row · L + label of every listed label, ascending, without excluded pairs."""
     keys = [(np.arange(n)[:, None] * n_labels + part.ids)[part.ids >= 0] for part in lists]
     every = np.unique(np.concatenate(keys)) if keys else np.empty(0, dtype=np.int64)
     return np.setdiff1d(every, exclude[:, 0] * n_labels + exclude[:, 1], assume_unique=False)
 
 
 def _of_list(part: TopK, keys: np.ndarray, n_labels: int) -> list[np.ndarray]:
-    """Score, gap to the row's best and 1 / place of each pair; NaN, NaN and 0 where the list does not name it."""
+    """Score, gap to the row's best and 1 / rank of each pair; NaN, NaN and 0 if the list does not contain it."""
     n, width = part.ids.shape
     flat = np.where(part.ids < 0, -1, np.arange(n)[:, None] * n_labels + part.ids).ravel()
     order = np.argsort(flat, kind="stable")
@@ -416,7 +414,7 @@ def _of_list(part: TopK, keys: np.ndarray, n_labels: int) -> list[np.ndarray]:
 
 
 def _looked_up(known: np.ndarray, values: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """The values of these keys, 0 where there is none; `known` is ascending."""
+    """The values of these keys, 0 if missing; `known` is ascending."""
     if not len(known):
         return np.zeros(len(keys))
     place = np.minimum(np.searchsorted(known, keys), len(known) - 1)

@@ -1,4 +1,4 @@
-"""The model card: what a person should know about a model, as Markdown, from what training recorded.
+"""The model card: a Markdown summary of a model, from the facts that training recorded.
 
 Knows nothing about models: only the plain values in `about`.
 """

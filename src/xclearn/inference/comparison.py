@@ -1,6 +1,6 @@
-"""Several models on the same documents: their reports over one order of labels, so that they can be compared in pairs.
+"""Evaluates several models on the same documents, over one common order of labels, for paired comparison.
 
-Knows nothing about how a comparison is shown.
+Knows nothing about how a comparison is displayed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from xclearn.metrics import Report
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """The reports of some models, one order of labels, and the data over it."""
+    """The reports of several models, their common order of labels, and the data in that order."""
 
     data: Dataset
     reports: list[Report]
 
 
 def compare(models: Sequence[Predictor], data: Dataset, *, split: str = "test", device: str = "cpu") -> Comparison:
-    """Measure every model on the split; labels are matched by name, those that a model does not know it misses."""
+    """Evaluate every model on the split; labels are matched by name, and unknown labels count as misses."""
     union = list(dict.fromkeys(name for model in models for name in model.labels.names))
     over_all = over_labels(data, union)
     reports = []
@@ -40,7 +40,7 @@ def compare(models: Sequence[Predictor], data: Dataset, *, split: str = "test", 
 
 
 def _reordered(report: Report, names: Sequence[str], wanted: Sequence[str]) -> Report:
-    """The report with its labels, of these names, in the wanted order."""
+    """The report with its labels (`names`) in the order `wanted`."""
     if names is wanted or list(names) == list(wanted):
         return report
     place = {name: i for i, name in enumerate(wanted)}

@@ -1,9 +1,8 @@
-"""The pieces a servable is composed of: encoders, candidates, scorers, fusion, steps after it.
+"""The components of a servable: encoders, candidates, scorers, fusion, and steps after it.
 
-Each is a final frozen dataclass registered under a versioned name, so that a saved model names what it needs and an old
-file keeps working when a v2 comes. Arrays are tensors of the model folder, everything else is JSON. A piece that says
-`on_device` is written with `arrays.py` and also computes on a GPU. Nothing here knows an algorithm, a label's name,
-torch, or how a piece was trained.
+Each is a final frozen dataclass registered under a versioned name. A saved model refers to that name, so old files keep
+working when there is a v2. Arrays are stored as tensors, everything else as JSON. A component with `on_device` is
+written with `arrays.py` and also runs on a GPU. Knows nothing about algorithms, label names, torch or training.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ T = TypeVar("T")
 
 
 def component(name: str, *older: str):  # type: ignore[no-untyped-def]
-    """Register a class under its versioned name, and under older ones whose fields it also takes."""
+    """Register a class under its versioned name, and under older names whose fields it still accepts."""
 
     def register(cls: type[T]) -> type[T]:
         COMPONENTS.update(dict.fromkeys((name, *older), cls))
@@ -42,7 +41,7 @@ def component(name: str, *older: str):  # type: ignore[no-untyped-def]
 
 
 class Layer(Part, ABC):
-    """A step between the bag and the vector."""
+    """A layer after the sum of token embeddings."""
 
     @abstractmethod
     def __call__(self, vectors: Array) -> Array: ...  # (n, D) → (n, D)
@@ -88,7 +87,7 @@ def _(layer: Residual, core: Any) -> None:
 @component("gated_block.v1")
 @dataclass(frozen=True)
 class GatedBlock(Layer):
-    """g_block ⊙ (W max(0, v) + b) + g_skip ⊙ v: DECAF's embedding block with its gates already squashed."""
+    """g_block ⊙ (W max(0, v) + b) + g_skip ⊙ v: DECAF's embedding block, with gates after the sigmoid."""
 
     on_device = True
     weight: Annotated[np.ndarray, Tensor("dim dim")]
@@ -111,7 +110,7 @@ def _(layer: GatedBlock, core: Any) -> None:
 @component("unit.v1")
 @dataclass(frozen=True)
 class Unit(Layer):
-    """v / ‖v‖; a vector of zeros stays as it is."""
+    """v / ‖v‖; zero vectors stay zero."""
 
     on_device = True
 
@@ -125,10 +124,10 @@ def _(_: Unit, core: Any) -> None:
 
 
 class Encoder(Part, ABC):
-    """Features of documents → one vector each."""
+    """Maps the features of a document to a vector."""
 
-    reads: ClassVar[tuple[str, ...]] = (SPARSE_ROWS, DENSE_ROWS)  # forms of features
-    gives: ClassVar[str] = DENSE_ROWS  # form of its vectors
+    reads: ClassVar[tuple[str, ...]] = (SPARSE_ROWS, DENSE_ROWS)  # accepted forms of features
+    gives: ClassVar[str] = DENSE_ROWS  # form of the vectors
     dim: int
     n_features: int
 
@@ -140,7 +139,7 @@ class Encoder(Part, ABC):
 @component("bag.v1")
 @dataclass(frozen=True)
 class Bag(Encoder):
-    """The weighted sum of token embeddings, then layers. Dense features are multiplied the same way."""
+    """The weighted sum of token embeddings, followed by layers. Dense features work the same way."""
 
     on_device = True
     token_embeddings: Annotated[np.ndarray, Tensor("features dim")]
@@ -170,21 +169,21 @@ def _(bag: Bag, core: Any) -> bool:
 
 
 class Candidates(Part, ABC):
-    """Which labels are scored for a document."""
+    """Selects the labels that are scored for a document."""
 
-    width: int = 1  # values that finding one document's labels takes on a device
-    own_logits: ClassVar[bool] = False  # whether the labels found have a logit each, not that of their cluster
+    width: int = 1  # values per document held on a device while finding labels
+    own_logits: ClassVar[bool] = False  # whether labels have their own logits, not their cluster's
 
     @abstractmethod
     def find(self, vectors: Mapping[str, Array]) -> tuple[Array, Array] | None:
-        """Label ids (n, m), −1 where there are fewer, and the logit of each as a candidate; None means every label."""
+        """Label ids (n, m), padded with −1, and their logits as candidates; None means all labels."""
 
 
 @final
 @component("all_labels.v1")
 @dataclass(frozen=True)
 class AllLabels(Candidates):
-    """Every label is scored for every document: exact."""
+    """Scores every label for every document, which is exact."""
 
     on_device = True
 
@@ -201,13 +200,13 @@ def _(_: AllLabels, core: Core) -> np.ndarray | None:
 @component("cluster_beam.v1")
 @dataclass(frozen=True)
 class ClusterBeam(Candidates):
-    """The labels of the best clusters. A label is in one cluster; its candidate logit is the cluster's."""
+    """The labels of the best clusters. Each label is in one cluster, whose logit is its candidate logit."""
 
     on_device = True
     vector: Annotated[str, Vector()]  # the encoder whose vector the clusters read
     weight: Annotated[np.ndarray, Tensor("clusters dim")]
     bias: Annotated[np.ndarray, Tensor("clusters")]
-    labels: Annotated[np.ndarray, ids("labels", below="labels", kind="int64")]  # cluster after cluster
+    labels: Annotated[np.ndarray, ids("labels", below="labels", kind="int64")]  # sorted by cluster
     offsets: Annotated[np.ndarray, offsets("clusters", to="labels")]
     beam: Count  # clusters kept
 
@@ -219,12 +218,12 @@ class ClusterBeam(Candidates):
         return self.labels_of(*self.best(vectors))
 
     def best(self, vectors: Mapping[str, Array]) -> tuple[Array, Array]:
-        """The clusters (n, beam) kept for each document, and their logits."""
+        """The best clusters (n, beam) of each document, and their logits."""
         logits = vectors[self.vector] @ self.weight.T + self.bias  # (n, K)
         return arrays.top(logits, min(self.beam, len(self.bias)))
 
     def labels_of(self, clusters: Array, logits: Array) -> tuple[Array, Array]:
-        """Clusters (n, b), −1 where there are fewer, and their logits → the same of their labels."""
+        """Expand clusters (n, b), padded with −1, and their logits to labels."""
         places, logits = below(self.offsets, clusters, logits)
         return arrays.module(places).where(places < 0, -1, self.labels[places]), logits
 
@@ -238,9 +237,9 @@ def _(stage: ClusterBeam, core: Core) -> np.ndarray:
 
 
 def below(offsets: Array, nodes: Array, logits: Array) -> tuple[Array, Array]:
-    """Nodes (n, b), −1 where there are fewer, and their logits → what stands below them (n, m), and its logits.
+    """Expand nodes (n, b), padded with −1, and their logits to their children (n, m).
 
-    As wide as the most that stands below the nodes of a row together: one large node does not widen the others.
+    The width is the largest number of children in a row, so one large node does not widen all rows.
     """
     xp = arrays.module(nodes)
     ends = xp.where(nodes < 0, offsets[nodes], offsets[nodes + 1])
@@ -255,22 +254,22 @@ def below(offsets: Array, nodes: Array, logits: Array) -> tuple[Array, Array]:
 
 
 def ranges(begins: Array, ends: Array) -> tuple[Array, Array]:
-    """The numbers of m ranges, one after the other: the range of each, and the number."""
+    """The concatenated numbers of m ranges: for each, the index of its range, and the number."""
     lengths = ends - begins
     owner = arrays.owners(lengths)
     return owner, arrays.numbers(len(owner), owner) - (lengths.cumsum(0) - lengths - begins)[owner]
 
 
 class Scorer(Part, ABC):
-    """Scores labels with one named vector."""
+    """Scores labels using one named vector."""
 
     vector: str
     n_labels: int
-    by_label: ClassVar[tuple[str, ...]] = ()  # fields that have a row for each label
+    by_label: ClassVar[tuple[str, ...]] = ()  # fields with one row per label
 
     @final
     def block(self, own: slice) -> Self:
-        """The scorer of these labels alone; of one whose fields stand `by_label`."""
+        """The scorer restricted to these labels, for scorers with `by_label` fields."""
         return replace(self, **{name: getattr(self, name)[own] for name in self.by_label})  # type: ignore[type-var]
 
     @abstractmethod
@@ -304,7 +303,7 @@ class Classifier(Scorer):
     def score(self, vectors: Array, ids: Array) -> Array:
         logits = arrays.filled(ids.shape, 0, vectors)
         few = max(1, arrays.gathered_at_once(vectors) // max(1, ids.shape[1] * vectors.shape[1]))
-        for start in range(0, len(ids), few):  # the rows of many documents would not fit into memory
+        for start in range(0, len(ids), few):  # rows of all documents at once may not fit into memory
             rows = slice(start, start + few)
             own = ids[rows]
             logits[rows] = (self.weight[own] @ vectors[rows, :, None])[:, :, 0] + self.bias[own]
@@ -317,18 +316,18 @@ def _(scorer: Classifier) -> tuple[NativeRows, None]:
 
 
 class Fusion(Part, ABC):
-    """The candidates' and scorers' logits → one score in [0, 1]."""
+    """Combines the logits of candidates and scorers into one score in [0, 1]."""
 
     @abstractmethod
     def __call__(self, candidate: Array | None, logits: Sequence[Array]) -> Array:
-        """Each (n, m) → (n, m); `candidate` is None when every label was a candidate. −∞ stands where there is none."""
+        """Combine (n, m) logits; `candidate` is None if all labels are candidates, and −∞ for missing ones."""
 
 
 @final
 @component("sigmoid.v1")
 @dataclass(frozen=True)
 class Sigmoid(Fusion):
-    """σ of the one scorer's logit; what made a label a candidate does not count."""
+    """σ of the scorer's logit; the candidate logit is ignored."""
 
     on_device = True
 
@@ -343,14 +342,14 @@ class Sigmoid(Fusion):
 
 @native_form_of(Sigmoid)
 def _(_: Sigmoid, core: Core) -> None:
-    """What the core does unless it is told otherwise."""
+    """The default of the native core."""
 
 
 @final
 @component("product.v1")
 @dataclass(frozen=True)
 class Product(Fusion):
-    """σ(candidate) · σ(scorer) · …: the probability of the cluster times that of the label in it."""
+    """σ(candidate) · σ(scorer) · …: the probability of the cluster times that of the label given the cluster."""
 
     on_device = True
 
@@ -365,17 +364,17 @@ def _(_: Product, core: Core) -> None:
 
 
 class Step(Part, ABC):
-    """What happens to the best labels of a document after fusion: they are re-ranked, or bring in others."""
+    """Processes the best labels of a document after fusion: re-ranks them or adds others."""
 
-    depth: int  # best labels that it is given
+    depth: int  # number of best labels it processes
 
     @property
     def reads(self) -> frozenset[str]:
-        """The encoders whose vectors it asks for."""
+        """The names of the encoders whose vectors it reads."""
         return frozenset()
 
     @abstractmethod
     def __call__(
         self, vectors: Mapping[str, np.ndarray], ids: np.ndarray, scores: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Ids (n, m), −1 where there are fewer, and scores, −∞ there → the same of another width, in any order."""
+        """Transform ids (n, m), padded with −1, and scores, padded with −∞; the width and order may change."""

@@ -1,8 +1,8 @@
-"""What each field of a part may hold, declared beside the field, and the one place where all of it is checked.
+"""Declarations of what each field of a part may hold, and the code that checks all of them.
 
-`Annotated[np.ndarray, Tensor("labels dim")]` names the axes of a tensor. The first field that names a size sets it and
-every other must agree, so that an index declared `below="labels"` cannot leave the model. A relation between fields
-that no declaration expresses stands in the part's own `fits`. Knows no part, no algorithm and no file.
+`Annotated[np.ndarray, Tensor("labels dim")]` names the axes of a tensor. The first field that mentions a size sets it,
+and all others must agree, so an index declared `below="labels"` is never out of range. Relations between fields that no
+declaration can express are checked by the part's own `fits`. Knows no part, algorithm or file.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ from xclearn.config import Range
 from xclearn.errors import ModelError
 from xclearn.text.vectorisers import DENSE_ROWS
 
-LARGEST_COUNT = 2**31 - 1  # the native core multiplies two of these in 64 bits
+LARGEST_COUNT = 2**31 - 1  # the native core multiplies two such counts in 64 bits
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 _BLOCK = 1 << 17  # values
 _FLOATS = ("float32", "float64")
 
 
 class Part:
-    """What a model is composed of: a frozen dataclass whose fields are declared."""
+    """A part of a model: a frozen dataclass with declared fields."""
 
-    on_device: ClassVar[bool] = False  # whether it computes on a GPU as it does in NumPy
+    on_device: ClassVar[bool] = False  # whether it also runs on a GPU
 
     def fits(self, _: Scope, /) -> None:
-        """Refuse what the declarations of single fields cannot express; called when these hold."""
+        """Check relations between fields; called after the declarations of single fields hold."""
 
 
 @final
 @dataclass(frozen=True)
 class Tensor:
-    """An array. Floats are finite, and no axis is empty unless `empty` says so."""
+    """An array. Floats must be finite, and axes non-empty unless `empty`."""
 
-    axes: str  # a size for each, "clusters+1" among them; "...": any shape
+    axes: str  # the size of each axis, such as "clusters+1"; "...": any shape
     kinds: tuple[str, ...] = _FLOATS
     least: float | None = None
     most: float | None = None
-    below: str | None = None  # the size that every value stays below
-    to: str | None = None  # values rise from 0 to this size
+    below: str | None = None  # the size that bounds every value
+    to: str | None = None  # values are non-decreasing from 0 to this size
     empty: bool = False
 
 
 def ids(axes: str, below: str, kind: str = "int32", *, least: int = 0, empty: bool = False) -> Tensor:
-    """Indices into something of this size."""
+    """Indices below a size."""
     return Tensor(axes, (kind,), least, below=below, empty=empty)
 
 
 def offsets(parts: str, to: str) -> Tensor:
-    """Where each of the parts of something starts, and where the last ends."""
+    """CSR offsets: the start of each part, and the end of the last."""
     return Tensor(f"{parts}+1", ("int64",), to=to)
 
 
 @final
 @dataclass(frozen=True)
 class SizeOf:
-    """A number that is this size, or a table that is this long."""
+    """A number equal to a size, or a table of that length."""
 
     name: str
 
@@ -70,40 +70,40 @@ class SizeOf:
 @final
 @dataclass(frozen=True)
 class Vector:
-    """The name of an encoder; its width becomes the size."""
+    """The name of an encoder, whose width becomes a size."""
 
     size: str = "dim"
     forms: tuple[str, ...] = (DENSE_ROWS,)
-    optional: bool = False  # empty: none is read, the size is 0
+    optional: bool = False  # may be empty: no vector, size 0
 
 
 @final
 @dataclass(frozen=True)
 class Inner:
-    """Parts inside a part, and their sizes that are sizes of the outer one."""
+    """Nested parts, and their sizes that equal sizes of the outer part."""
 
     sizes: Mapping[str, str]  # inner → outer
-    empty: bool = False  # whether there may be none
+    empty: bool = False  # whether the field may be empty
 
 
 def shares(*names: str, empty: bool = False, **renamed: str) -> Inner:
-    """Parts whose sizes of these names are the outer ones, or with a name: the outer one of that name."""
+    """Nested parts that share these sizes with the outer part; keywords map an inner to an outer name."""
     return Inner({name: name for name in names} | renamed, empty)
 
 
 @final
 @dataclass(frozen=True)
 class Chain:
-    """Levels: what the nodes of one lead to are the nodes of the next, and those of the last are of size `end`."""
+    """Levels of a tree: the children of one level are the nodes of the next; the last level leads to `end`."""
 
     nodes: str
     leads_to: str
     end: str
-    start: int | None = None  # nodes of the first
+    start: int | None = None  # nodes of the first level
 
 
 class Encoded(NamedTuple):
-    """A vector that encoders make."""
+    """The output of an encoder."""
 
     dim: int
     form: str
@@ -112,24 +112,24 @@ class Encoded(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Scope:
-    """The sizes that are known while a part is checked."""
+    """The sizes known while a part is checked."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     vectors: Mapping[str, Encoded] = field(default_factory=dict)
-    values: bool = True  # whether every float is read; without, only what bounds declare
+    values: bool = True  # whether to read every float, or only values with declared bounds
 
     def size(self, expression: str) -> int:
         """The value of "labels", "labels+1" or "bag+dim"."""
         return sum(int(term) if term.isdigit() else self.sizes[term] for term in expression.split("+"))
 
     def inner(self, sizes: Mapping[str, str]) -> Scope:
-        """The scope of a part inside; `sizes` maps its names to those of this scope."""
+        """The scope of a nested part; `sizes` maps its names to those of this scope."""
         known = {name: self.sizes[outer] for name, outer in sizes.items() if outer in self.sizes}
         return dataclasses.replace(self, sizes=known)
 
 
 def check(part: Part, scope: Scope) -> None:
-    """Refuse a part that is not as declared; adds the sizes that it sets to the scope."""
+    """Raise unless a part is as declared; adds the sizes it sets to the scope."""
     check_types(part)
     fields = [(getattr(part, name), spec, _where(part, name)) for name, (_, spec) in _declarations(type(part)).items()]
     for value, spec, where in fields:
@@ -146,7 +146,7 @@ def check(part: Part, scope: Scope) -> None:
 
 
 def check_types(part: Part) -> None:
-    """Refuse fields of another type than annotated."""
+    """Raise unless all fields have their annotated types."""
     for name, (hint, _) in _declarations(type(part)).items():
         if not _is_of(getattr(part, name), hint):
             raise ModelError("a field is of the wrong type", where=_where(part, name), got=getattr(part, name))
@@ -156,7 +156,7 @@ _declared: dict[type, dict[str, tuple[Any, Any]]] = {}
 
 
 def _declarations(kind: type) -> dict[str, tuple[Any, Any]]:
-    """The type of each field and what is declared of it, read once."""
+    """The type and declaration of each field, cached."""
     if kind not in _declared:
         _declared[kind] = _read_declarations(kind)
     return _declared[kind]
@@ -170,7 +170,7 @@ def _read_declarations(kind: type) -> dict[str, tuple[Any, Any]]:
 
 
 def _is_of(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotated type, items of lists and maps included."""
+    """Whether a value has an annotated type, including items of lists and mappings."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is None:
         return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
@@ -196,7 +196,7 @@ def _parts(value: Any) -> Sequence[Part]:
 
 
 def _check_setting(value: Any, spec: Any, scope: Scope, where: str) -> None:
-    """Names of vectors, sizes and numbers; those without a declaration are finite too."""
+    """Check names of vectors, sizes and numbers; undeclared numbers must be finite too."""
     if isinstance(spec, Vector):
         _read_vector(value, spec, scope, where)
     elif isinstance(spec, SizeOf):
@@ -218,10 +218,10 @@ def _read_vector(name: str, spec: Vector, scope: Scope, where: str) -> None:
         return
     if name not in scope.vectors:
         allowed = ", ".join(scope.vectors)
-        raise ModelError("reads a vector that no encoder makes", where=where, got=name, allowed=allowed)
+        raise ModelError("it reads a vector that no encoder makes", where=where, got=name, allowed=allowed)
     dim, form = scope.vectors[name]
     if form not in spec.forms:
-        raise ModelError("reads a vector of another form", where=where, got=form, allowed=" or ".join(spec.forms))
+        raise ModelError("it cannot read this form of vector", where=where, got=form, allowed=" or ".join(spec.forms))
     _set_size(spec.size, dim, scope, where)
 
 
@@ -232,7 +232,7 @@ def _set_size(name: str, size: int, scope: Scope, where: str) -> None:
 
 
 def _check_shape(array: np.ndarray, spec: Tensor, scope: Scope, where: str) -> None:
-    """The type and the number of axes, and for each axis its size, which becomes known where it was not."""
+    """Check the type, the number of axes and their sizes; sets sizes that are still unknown."""
     axes = spec.axes.split()
     fits = array.dtype.name in spec.kinds and array.dtype.isnative and (axes == ["..."] or array.ndim == len(axes))
     for axis, length in zip(axes, array.shape, strict=False) if fits and axes != ["..."] else ():
@@ -266,15 +266,15 @@ def _check_chain(parts: Sequence[Part], spec: Chain, scope: Scope, where: str) -
         check(part, inner)
         end = inner.sizes[spec.nodes]
     if spec.start not in (None, end):
-        raise ModelError("the first level has other nodes", where=where, got=end, allowed=str(spec.start))
+        raise ModelError("the first level has the wrong number of nodes", where=where, got=end, allowed=str(spec.start))
 
 
 def _check_values(array: np.ndarray, spec: Tensor, scope: Scope, where: str) -> None:
     if spec.to is not None:
         end = scope.sizes[spec.to]
         if array[0] != 0 or array[-1] != end or (array[1:] < array[:-1]).any():  # a difference would wrap around
-            allowed = f"numbers that rise from 0 to {end}"
-            raise ModelError("the offsets do not walk through all parts", where=where, got=array, allowed=allowed)
+            allowed = f"non-decreasing numbers from 0 to {end}"
+            raise ModelError("the offsets do not cover all entries", where=where, got=array, allowed=allowed)
         return
     if (spec.least, spec.most, spec.below) == (None, None, None):
         if scope.values and array.dtype.kind == "f" and not all(map(_is_finite, blocks(array))):
@@ -292,12 +292,12 @@ def _check_values(array: np.ndarray, spec: Tensor, scope: Scope, where: str) -> 
 
 
 def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
-    """The values in parts that stay in the cache."""
+    """The values in blocks that fit into the cache."""
     flat = array.reshape(-1)
     return (flat[start : start + _BLOCK] for start in range(0, flat.size, _BLOCK))
 
 
 def _is_finite(values: np.ndarray) -> bool:
-    """A sum is finite only if all are; where it overflows, each is looked at."""
+    """Check the sum first, which is finite only if all values are; if it is not, check each value."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(values.sum()) or np.isfinite(values).all())

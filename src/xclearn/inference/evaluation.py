@@ -1,4 +1,4 @@
-"""Measuring a model on a split of a data set: predictions, filter pairs, propensities and metrics put together."""
+"""Evaluates a model on a split of a data set: predictions, filter pairs, propensities and metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from xclearn.metrics import FILTER_RULES, KS, RECALL_KS, Report, evaluate_predic
 
 
 class Fitted(Protocol):
-    """Anything that carries a model: a Predictor or a fitted algorithm."""
+    """Anything with a model: a Predictor or a fitted algorithm."""
 
     @property
     def model(self) -> Model: ...
@@ -37,11 +37,11 @@ def evaluate(
 ) -> Report:
     """P, nDCG, PSP, PSnDCG @1/3/5, recall and coverage @10/20/100 of the model on a split, in percent.
 
-    A model may be a folder; the data a `Dataset`, a frame, or what `load_dataset` reads. What has no splits of its own,
-    a frame or a single file, is all test.
+    The model may be a folder; the data may be a `Dataset`, a data frame, or anything that `load_dataset` reads. A data
+    frame or single file without splits is used as test data.
 
-    Labels are matched by name. Those that the model does not know are misses, and are named in the report. Where the
-    data has no training documents there are no propensities: PSP and PSnDCG are left out.
+    Labels are matched by name. Labels unknown to the model count as misses and are listed in the report. Without
+    training documents there are no propensities, so PSP and PSnDCG are left out.
     """
     loaded = load_model(Path(model)) if isinstance(model, str | os.PathLike) else model.model
     n_known = len(loaded.labels)
@@ -76,9 +76,9 @@ def _unweighted(report: Report) -> Report:
 
 
 def evaluate_and_note(model: Fitted, data: Any, *, split: str = "test", device: str = "cpu") -> Report:
-    """`evaluate`, and the figures into the facts of the model, from where `save` writes them into the model card.
+    """`evaluate`, and record the metrics in the model, so that `save` writes them into the model card.
 
-    Only those on a data set with training documents and the model's own labels are noted.
+    Metrics are recorded only for data with training documents and exactly the model's labels.
     """
     report = evaluate(model, data, split=split, device=device)
     known = model.model
@@ -93,7 +93,7 @@ def evaluate_and_note(model: Fitted, data: Any, *, split: str = "test", device: 
 
 
 def label_counts(data: Dataset) -> np.ndarray:
-    """Training documents of each label."""
+    """The number of training documents of each label."""
     return np.asarray(data.train.relevance.sum(axis=0)).ravel()
 
 

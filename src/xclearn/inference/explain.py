@@ -1,9 +1,9 @@
-"""Why a label got its score: what each token of the text adds to it.
+"""Explains a label's score by the contribution of each token.
 
-Where the score is the logistic of one linear classifier over a bag encoder, the answer is exact. At one input every
-ReLU either passes a value on or stops it; with these choices kept, the network is linear in the token embeddings, so
-the parts of the tokens and of the biases sum to the logit. Any other model is asked again without each word, and the
-score that is lost is reported as an approximation.
+If the score is the sigmoid of one linear classifier over a bag encoder, the explanation is exact: for a given input
+every ReLU either passes a value or blocks it, so the network is linear in the token embeddings, and the contributions
+of tokens and biases sum to the logit. For any other model the text is scored without each word in turn, and the change
+in score is reported as an approximation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xclearn.inference.servable import Servable
 from xclearn.inference.votes import Vote, votes
 from xclearn.text.vectorisers import TfidfVectoriser
 
-MOST_WORDS = 64  # distinct words left out in turn when the answer is approximate
+MOST_WORDS = 64  # distinct words left out in turn by the approximation
 
 _find_words = re.compile(r"\w+").finditer
 
@@ -32,15 +32,15 @@ _find_words = re.compile(r"\w+").finditer
 @final
 @dataclass(frozen=True)
 class Explanation:
-    """What one label's value is made of."""
+    """The contributions to one label's value."""
 
     label: int
-    value: float  # exact: the logit; else the score
-    rest: float  # exact: what the biases add; else the score of an empty text
-    tokens: list[tuple[str, float]]  # in the text's or vocabulary's order; exact: these and `rest` sum to `value`
+    value: float  # the logit if exact, else the score
+    rest: float  # the contribution of biases if exact, else the score of an empty text
+    tokens: list[tuple[str, float]]  # in text or vocabulary order; if exact, these and `rest` sum to `value`
     exact: bool
-    unread: int = 0  # distinct words beyond the first MOST_WORDS that were not left out in turn
-    votes: list[Vote] = field(default_factory=list)  # of a blend: what each of its sources says
+    unread: int = 0  # distinct words beyond MOST_WORDS, which were not examined
+    votes: list[Vote] = field(default_factory=list)  # contributions of a blend's sources
 
 
 def explain(predictor: Predictor, text: str, labels: np.ndarray) -> list[Explanation]:
@@ -65,7 +65,7 @@ def explain(predictor: Predictor, text: str, labels: np.ndarray) -> list[Explana
 
 
 def unknown_words(servable: AnyServable, text: str) -> list[str]:
-    """The words of a text that no part of the model reads, each once, in the text's order."""
+    """The distinct words of a text that no part of the model knows, in text order."""
     owners = [servable] if isinstance(servable, Servable) else [servable, *servable.members]
     readers = [owner.vectoriser for owner in owners]
     words = dict.fromkeys(match.group().lower() for match in _find_words(text))
@@ -73,7 +73,7 @@ def unknown_words(servable: AnyServable, text: str) -> list[str]:
 
 
 def _linear_parts(servable: AnyServable) -> tuple[TfidfVectoriser, Bag, Classifier | PackedClassifier] | None:
-    """The parts of a model whose score is the logistic of one linear classifier over a bag; None of any other."""
+    """The parts of a model that is a sigmoid of one linear classifier over a bag, else None."""
     if not isinstance(servable, Servable) or servable.steps or not isinstance(servable.fusion, Sigmoid):
         return None
     scorer, vectoriser = servable.scorers[0], servable.vectoriser
@@ -94,7 +94,7 @@ def _rows_of(scorer: Classifier | PackedClassifier, labels: np.ndarray, dim: int
 
 
 def _back(layers: list[Layer], vector: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Slopes (m, D) at the output and the bag (D,) → slopes at the bag, and what the biases add (m,)."""
+    """Propagate slopes (m, D) from the output back to the bag (D,); also returns the biases' contribution (m,)."""
     inputs = [vector]
     for layer in layers:
         inputs.append(layer(inputs[-1]))
@@ -120,7 +120,7 @@ def _back_gated(layer: GatedBlock, vector: np.ndarray, slopes: np.ndarray) -> tu
 
 
 def _back_unit(_: Unit, vector: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, float]:
-    """The length is taken as given, so that the contributions of the words add up to the score."""
+    """Treat the norm as constant, so that the contributions of words sum to the score."""
     return slopes / (float(np.linalg.norm(vector)) or 1.0), 0.0
 
 
@@ -133,7 +133,7 @@ _BACK: dict[type, Callable[[Any, np.ndarray, np.ndarray], tuple[np.ndarray, Any]
 
 
 def _without_each_word(predictor: Predictor, text: str, labels: np.ndarray) -> list[Explanation]:
-    """The score, less the score without the word, for each distinct word."""
+    """The score minus the score without the word, for each distinct word."""
     words = list(dict.fromkeys(match.group().lower() for match in _find_words(text)))
     asked = words[:MOST_WORDS]
     variants = [text, "", *(_without(text, word) for word in asked)]
@@ -148,7 +148,7 @@ def _without_each_word(predictor: Predictor, text: str, labels: np.ndarray) -> l
 
 
 def _asked(predictor: Predictor, blend: BlendServable) -> BlendServable:
-    """The blend with its members in the forms that answer."""
+    """The blend with its members in their prediction forms."""
     return predictor.answers if isinstance(predictor.answers, BlendServable) else blend
 
 
@@ -157,7 +157,7 @@ def _without(text: str, word: str) -> str:
 
 
 def _scores_of(predictor: Predictor, text: str, labels: np.ndarray) -> np.ndarray:
-    """The scores (m,) in the order of `labels`; 0 where the label is no candidate."""
+    """The scores (m,) in the order of `labels`; 0 if a label is not a candidate."""
     (ids,), (scores,) = predict_among(predictor, [text], labels, len(labels))
     score_of_label = dict(zip(ids.tolist(), scores.tolist(), strict=True))
     return np.array([score_of_label.get(label, 0.0) for label in labels.tolist()])

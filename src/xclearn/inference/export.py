@@ -1,7 +1,7 @@
-"""A model made fast to ask: rows in fewer bits, labels found through an index; chosen by measuring on a hold-out.
+"""Exports a model for fast prediction: rows in fewer bits and a label index, chosen by measuring on a hold-out.
 
-A form is a precision and a breadth of search. Each form is a model like any other; what it costs is how far its metrics
-are from those of the model it comes from, and the time of one text. Test data is never looked at. Knows no files.
+A form is a precision and a breadth of search. Each form is an ordinary model, measured by its loss in metrics against
+the original and by its time for one text. Test data is never used. Knows nothing about files.
 """
 
 from __future__ import annotations
@@ -42,25 +42,27 @@ from xclearn.inference.shortlists import CentroidSearch, LearnedEdges
 from xclearn.metrics import evaluate_predictions
 from xclearn.text.documents import DENSE
 
-SHORTLISTS = (125, 250, 500, 1000, 2000)  # labels kept of a model that scores all of them
-BEAMS = (8, 16, 32, 64, 128)  # clusters kept of a model that scores the labels of some
-GROUPS = (16, 32, 64, 128, 256, 512)  # of label centres, compared by a model that searches these
-LIMITS = {"P@1": 0.3, "PSP@5": 0.5}  # points that a form may lose before it is refused
-_USUAL_LOSS = 0.1  # points of P@1 where no limit is given
-_USUAL_OVERLAP = 75.0  # percent of the best ten, likewise: an index knows train by heart, so its loss there looks small
-_PER_POSTING = 4  # labels in the shortlist for each posting read of a token
-_TOKENS = "tokens"  # the vector that the index of tokens reads
-_DEPTH = 10  # labels of an answer that are compared with those of the original
-_SAMPLE = 10_000  # documents whose exact answers are part of the index
-_HELD_OUT = 5_000  # documents, at most, that measure a form
-_TIMED, _WARM_UP = 300, 20  # texts that are asked one by one
+SHORTLISTS = (125, 250, 500, 1000, 2000)  # shortlist sizes for a model that scores all labels
+BEAMS = (8, 16, 32, 64, 128)  # beam widths for a model with clusters
+GROUPS = (16, 32, 64, 128, 256, 512)  # searched groups for a model with label centroids
+LIMITS = {"P@1": 0.3, "PSP@5": 0.5}  # points that a form may lose before it is rejected
+_USUAL_LOSS = 0.1  # default limit, in points of P@1
+_USUAL_OVERLAP = (
+    75.0  # default minimum overlap of the best ten, in percent: an index has seen train, so its loss there looks small
+)
+_PER_POSTING = 4  # shortlist labels per posting read
+_TOKENS = "tokens"  # the vector that the token index reads
+_DEPTH = 10  # labels compared with the original's
+_SAMPLE = 10_000  # documents whose exact predictions enter the index
+_HELD_OUT = 5_000  # maximum documents to measure a form on
+_TIMED, _WARM_UP = 300, 20  # texts predicted one by one
 
 
 class Form(NamedTuple):
-    """How a model is written."""
+    """A precision and breadth of an exported model."""
 
     precision: str
-    breadth: int  # labels in the shortlist, clusters in the beam or groups of centres; 0: all labels, or centres
+    breadth: int  # shortlist size, beam width or searched groups; 0: everything
 
     def __str__(self) -> str:
         return f"{self.precision}, {f'breadth {self.breadth}' if self.breadth else 'every label'}"
@@ -69,12 +71,12 @@ class Form(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Measured:
-    """What a form gives on the hold-out."""
+    """Measurements of a form on the hold-out."""
 
     form: Form
     values: dict[str, float]  # P@1, P@5, PSP@5 in percent
-    lost: dict[str, float]  # points of each that the original has more
-    overlap: float  # percent of the original's best ten that are among its own
+    lost: dict[str, float]  # points lost against the original
+    overlap: float  # percent of the original's best ten that it also predicts
     p50_us: float  # one text on one core, from text to label names
     p99_us: float
 
@@ -82,15 +84,15 @@ class Measured:
 @final
 @dataclass(frozen=True)
 class Choice:
-    """What is wanted of a form; with neither limit, the fastest of int8 that loses nearly nothing."""
+    """The requested form; without limits, the fastest int8 form that loses nearly nothing."""
 
-    precision: str | None = None  # None: int8, or each of them where a limit is given
-    breadth: int | None = None  # None: a range of them
-    target_p99_us: float | None = None  # the best form that answers this fast
+    precision: str | None = None  # None: int8, or all precisions if a limit is given
+    breadth: int | None = None  # None: try several
+    target_p99_us: float | None = None  # the most accurate form within this latency
     max_loss: float | None = None  # the fastest form that loses at most this many points of P@1
 
     def forms(self, servable: AnyServable) -> list[Form]:
-        """Those to measure."""
+        """The forms to measure."""
         if self.precision not in (None, *PRECISIONS):
             raise ConfigError("unknown precision", got=self.precision, allowed=", ".join(PRECISIONS))
         limited = self.target_p99_us is not None or self.max_loss is not None
@@ -98,17 +100,17 @@ class Choice:
         breadths = _breadths(servable)
         if self.breadth is not None and not _fits(self.breadth, breadths):
             allowed = "0 (every label)" if breadths == [0] else f"{min(breadths)} or more"
-            raise ConfigError("the model cannot be searched so", got=self.breadth, allowed=allowed)
+            raise ConfigError("the model cannot be searched with this breadth", got=self.breadth, allowed=allowed)
         chosen = breadths if self.breadth is None else [self.breadth]
         return [Form(precision, breadth) for precision in precisions for breadth in chosen]
 
     def pick(self, points: Sequence[Measured]) -> Measured:
-        """The form that does what is wanted; where none loses little enough, the one that loses least."""
+        """The best form for the request; if all lose too much, the one that loses least."""
         if self.target_p99_us is not None:
             fast = [point for point in points if point.p99_us <= self.target_p99_us]
             if not fast:
                 best = min(point.p99_us for point in points)
-                raise ConfigError("no form is as fast", got=self.target_p99_us, allowed=f"{best:.0f} µs or more")
+                raise ConfigError("no form is that fast", got=self.target_p99_us, allowed=f"{best:.0f} µs or more")
             return max(fast, key=lambda point: (round(point.values["P@1"], 2), point.overlap))
         most, least = (_USUAL_LOSS, _USUAL_OVERLAP) if self.max_loss is None else (self.max_loss, 0.0)
         near = [p for p in points if p.lost["P@1"] <= most and p.overlap >= least and _too_much(p) is None]
@@ -119,7 +121,7 @@ class Choice:
 
 @final
 class Exporter:
-    """Makes forms of one model; documents of `data` make the index where a form needs one."""
+    """Makes forms of a model; an index, if needed, is built from the documents of `data`."""
 
     def __init__(self, model: Model, data: Dataset | None) -> None:
         self.model, self.data = model, data
@@ -154,7 +156,7 @@ class Exporter:
 
     @cached_property
     def _levels(self) -> list[list[Nodes]]:
-        """Of each member."""
+        """The levels above the clusters of each member."""
         features, wanted = self._sample
         members = [(member.encoders, member.candidates) for member in _members(self.model.servable)]
         return [
@@ -165,18 +167,18 @@ class Exporter:
 
     @cached_property
     def _centre_trees(self) -> list[CentreTree]:
-        """Of each member."""
+        """The centroid tree of each member."""
         stages = [member.candidates for member in _members(self.model.servable)]
         return [centre_tree(stage.centres) for stage in stages if isinstance(stage, CentroidSearch)]
 
     @cached_property
     def _sample(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-        """Train documents and label texts as features (n, V), and the labels (n, L) to be found for each.
+        """Training documents and label texts as features (n, V), and the labels (n, L) to be found for each.
 
-        These are their own labels, and of some documents what the model itself answers; a label for its text.
+        These are a document's own labels, for some documents also the model's predictions, and for a text its label.
         """
         if self.data is None:
-            raise ConfigError("an index is made from documents", todo="Give --data.")
+            raise ConfigError("an index needs documents", todo="Give --data.")
         train = self.data.train
         some = np.random.default_rng(0).permutation(len(train))[:_SAMPLE]
         best = Predictor(self.model).predict(take_documents(train.documents, some), _DEPTH).ids
@@ -195,7 +197,7 @@ class Exporter:
 @final
 @dataclass(frozen=True)
 class HoldOut:
-    """Documents that the forms of a model are measured on, and what the model itself answers to them."""
+    """Documents to measure forms on, and the model's own predictions for them."""
 
     split: Split
     label_weights: np.ndarray  # (L,) inverse propensities
@@ -206,13 +208,13 @@ class HoldOut:
     def of(cls, model: Model, data: Dataset) -> HoldOut:
         if list(model.labels.names) != list(data.labels.names):
             got = (len(model.labels), data.n_labels)
-            raise DataError("the model and the data have different labels", where=data.name, got=got)
+            raise DataError("the labels of the model and the data differ", where=data.name, got=got)
         split, weights = held_out(data), label_weights(data)
         answers = Predictor(model).predict(split.documents, _DEPTH, split.filter_pairs)
         return cls(split, weights, answers, _values(answers, split, weights))
 
     def measure(self, form: Form, model: Model) -> Measured:
-        """Metrics, agreement with the original, and the time of one text."""
+        """Metrics, agreement with the original, and latency of one text."""
         predictor, exact = Predictor(model), self.answers.ids
         found = predictor.predict(self.split.documents, _DEPTH, self.split.filter_pairs)
         values = _values(found, self.split, self.label_weights)
@@ -223,20 +225,20 @@ class HoldOut:
 
 
 def refuse_loss(point: Measured) -> None:
-    """Refuse a form that loses more than `LIMITS`."""
+    """Raise if a form loses more than `LIMITS`."""
     if metric := _too_much(point):
         raise ModelError(
             f"{point.form} loses {point.lost[metric]:.2f} points of {metric} on the hold-out",
             allowed=f"at most {LIMITS[metric]}",
-            todo="Take a greater breadth or more bits, or give --force.",
+            todo="Use a greater breadth or more bits, or give --force.",
         )
 
 
 def held_out(data: Dataset) -> Split:
-    """What forms are measured on: the dev split, or else a part of train, each document with half of its words.
+    """The documents to measure forms on: the dev split, or else part of train, with half of each document's words.
 
-    A model knows what it was trained on by heart. With half of the words its answers are again such as an unseen
-    document gets, though better. An index made from train knows these documents too, so that what it loses is
+    A model has memorised its training documents. With half of their words, its predictions resemble those for unseen
+    documents, though they are better. An index built from train has seen these documents too, so its loss is
     underestimated; a dev split is the better measure.
     """
     held = data.dev if data.dev is not None else hold_out(data, most=_HELD_OUT)[1]
@@ -261,20 +263,20 @@ def _too_much(point: Measured) -> str | None:
 
 
 def _fits(breadth: int, breadths: list[int]) -> bool:
-    """Whether a model that has these breadths can be searched with another one."""
+    """Whether a breadth is possible for a model with these usual breadths."""
     return breadth in breadths or (breadth > 0 and breadths != [0])
 
 
 def _breadths(servable: AnyServable) -> list[int]:
-    """What a model can be searched with; a model that cannot be exported is refused."""
+    """The breadths to try for a model; raises if it cannot be exported."""
     members = _members(servable)
     for scorer in (scorer for member in members for scorer in member.scorers):
         if isinstance(scorer, PackedClassifier):
-            raise ConfigError("the model is exported already", todo="Name the folder that `xc train -o` wrote.")
+            raise ConfigError("the model is already exported", todo="Name the folder that `xc train -o` wrote.")
         if not isinstance(scorer, Classifier):
             got = type(scorer).__name__
             allowed = "a dense row for each label"
-            raise ConfigError("a model with such classifiers is served as it is", got=got, allowed=allowed)
+            raise ConfigError("a model with such classifiers needs no export", got=got, allowed=allowed)
     stages = [member.candidates for member in members]
     beams = [_beam_of(stage) for stage in stages]
     if all(beams):
@@ -283,19 +285,19 @@ def _breadths(servable: AnyServable) -> list[int]:
         fewest = min(n_groups(len(stage.labels)) for stage in stages if isinstance(stage, CentroidSearch))
         return [0, *(groups for groups in GROUPS if 2 * groups <= fewest)]
     if not all(isinstance(stage, AllLabels) for stage in stages):
-        raise ConfigError("the model finds its labels in a way that cannot be exported")
+        raise ConfigError("the model's candidate stage cannot be exported")
     has_tokens = servable.vectoriser.reads != DENSE
     return [0, *(size for size in SHORTLISTS if has_tokens and 4 * size <= servable.n_labels)]
 
 
 def _beam_of(candidates: Candidates) -> int:
-    """Clusters that a model keeps; 0 where it has none."""
+    """The beam width of a model; 0 if it has no clusters."""
     stage = candidates.clusters if isinstance(candidates, GameBeam) else candidates
     return stage.beam if isinstance(stage, ClusterBeam | LearnedEdges) else 0
 
 
 def _as_broad(candidates: GameBeam | LearnedEdges, breadth: int) -> Candidates:
-    """The same stage with another number of clusters kept."""
+    """The same stage with another beam width."""
     if isinstance(candidates, GameBeam):
         return replace(candidates, clusters=replace(candidates.clusters, beam=breadth))
     return replace(candidates, beam=breadth)
@@ -303,7 +305,7 @@ def _as_broad(candidates: GameBeam | LearnedEdges, breadth: int) -> Candidates:
 
 def _members(servable: AnyServable) -> Sequence[Servable]:
     if isinstance(servable, BlendServable):
-        todo = "Serve its folder as it is; or train one algorithm, `xc train -a decaf`, and export that."
+        todo = "Serve its folder directly, or train a single algorithm (`xc train -a decaf`) and export that."
         raise ConfigError("a blend of several models cannot be exported", got="blend", todo=todo)
     return servable.members if isinstance(servable, Ensemble) else [servable]
 
@@ -324,7 +326,7 @@ def _values(found: TopK, split: Split, weights: np.ndarray) -> dict[str, float]:
 
 
 def _times_us(predictor: Predictor, split: Split) -> list[float]:
-    """Of one text after the other, from text to label names."""
+    """Latencies of single texts, from text to label names."""
     asked = [take_documents(split.documents, np.array([row])) for row in range(min(len(split), _TIMED))]
     times = []
     for one in [*asked[:_WARM_UP], *asked]:

@@ -1,7 +1,7 @@
 """The forms that `xc export` writes, in NumPy: rows of 8, 16 or 32 bits, an index of tokens, trees of clusters.
 
-Rows that are read together stand together: those of a classifier by cluster, those of a level of the tree by their
-parent. This order stays inside; label ids go in and out. Knows nothing about how a form was chosen.
+Rows that are read together are stored together: classifiers by cluster, nodes of a tree level by parent. This order is
+internal; the interface uses label ids. Knows nothing about how a form was chosen.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from xclearn.inference.shortlists import best_paths
 from xclearn.text.vectorisers import SPARSE_ROWS
 
 PRECISIONS = ("fp32", "bf16", "int8")
-_INFINITE = 0x7F80  # the bits of a bfloat16 that is infinite or not a number, and of no other
-_LANES = 32  # the width of a row is a multiple of it
-_BYTES = {"float32": 4, "uint8": 2, "int8": 1}  # of a value, by the type it is stored as
+_INFINITE = 0x7F80  # exponent bits of an infinite or NaN bfloat16
+_LANES = 32  # row widths are multiples of it
+_BYTES = {"float32": 4, "uint8": 2, "int8": 1}  # per value, by storage type
 
 
 @final
 @component("rows.v1")
 @dataclass(frozen=True)
 class PackedRows(Part):
-    """w · v + b of many rows; a row is padded with zeros to a multiple of 32 values."""
+    """w · v + b for many rows, which are zero-padded to a multiple of 32 values."""
 
     # (n, W) float32; (n, 2 W) uint8, the bytes of bfloat16; (n, W) int8 in steps of `scale`
     values: Annotated[np.ndarray, Tensor("rows width", tuple(_BYTES))]
@@ -42,7 +42,7 @@ class PackedRows(Part):
 
     @classmethod
     def of(cls, weight: np.ndarray, bias: np.ndarray, precision: str) -> PackedRows:
-        """Rounded to the nearest value of a precision; int8 gives each row its own step."""
+        """Round to a precision; int8 has a scale for each row."""
         n, dim = weight.shape
         padded = np.zeros((n, -(-dim // _LANES) * _LANES), dtype=np.float32)
         padded[:, :dim] = weight
@@ -61,11 +61,11 @@ class PackedRows(Part):
 
     @property
     def native(self) -> NativeRows:
-        """As the native core takes them."""
+        """The form that the native core takes."""
         return self.values.view(np.uint8), self.value_bytes, self.scale, self.bias
 
     def take(self, order: np.ndarray) -> PackedRows:
-        """These rows, in this order."""
+        """A selection of rows, in this order."""
         return PackedRows(self.values[order], self.scale[order], self.bias[order])
 
     def weight(self, rows: np.ndarray | slice, dim: int) -> np.ndarray:
@@ -81,7 +81,7 @@ class PackedRows(Part):
         return vectors @ self.weight(slice(None), vectors.shape[1]).T + self.bias
 
     def score(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """(m, D), (m, r) → (m, r). One vector at a time: the rows of many would not fit into memory."""
+        """(m, D), (m, r) → (m, r), one vector at a time to save memory."""
         pairs = zip(vectors, rows, strict=True)
         return np.stack([self.weight(own, len(vector)) @ vector + self.bias[own] for vector, own in pairs])
 
@@ -96,14 +96,14 @@ class PackedRows(Part):
         else:
             rounded = self.values.min() >= -127
         if not rounded:
-            raise ModelError("rows.v1 holds a value that no weight is rounded to", allowed="finite, or −127 to 127")
+            raise ModelError("rows.v1 holds an invalid value", allowed="finite, or −127 to 127")
 
 
 @final
 @component("level.v1")
 @dataclass(frozen=True)
 class Level(Part):
-    """The nodes of one level of the tree, and where the children of each stand in the next."""
+    """The nodes of one tree level, and the offsets of their children in the next."""
 
     rows: Annotated[PackedRows, shares("dim", rows="nodes")]
     offsets: Annotated[np.ndarray, offsets("nodes", to="children")]
@@ -114,11 +114,11 @@ class Level(Part):
 @component("cluster_index.v1")
 @dataclass(frozen=True)
 class ClusterIndex(Candidates):
-    """The labels below the best nodes of a tree; a label's candidate logit is that of its cluster, the last level."""
+    """The labels below the best nodes of a tree; a label's candidate logit is that of its cluster in the last level."""
 
     vector: Annotated[str, Vector()]  # the encoder whose vector the nodes read
     levels: Annotated[list[Level], Chain("nodes", "children", end="labels")]
-    labels: Annotated[np.ndarray, ids("labels", below="labels")]  # cluster after cluster
+    labels: Annotated[np.ndarray, ids("labels", below="labels")]  # sorted by cluster
 
     def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         places, logits = below_the_best(self.levels, vectors[self.vector])
@@ -135,14 +135,14 @@ def _(index: ClusterIndex, core: Core) -> np.ndarray:
 @component("centre_index.v1")
 @dataclass(frozen=True)
 class CentreIndex(Candidates):
-    """As `CentroidSearch`, among the centres below the best nodes of a tree."""
+    """Like `CentroidSearch`, restricted to the centroids below the best nodes of a tree."""
 
     own_logits = True
     vector: Annotated[str, Vector()]  # the encoder whose vector is compared
     levels: Annotated[list[Level], Chain("nodes", "children", end="centres")]
-    centres: Annotated[PackedRows, shares("dim", rows="centres")]  # of length one, cluster after cluster
+    centres: Annotated[PackedRows, shares("dim", rows="centres")]  # of length one, sorted by cluster
     labels: Annotated[np.ndarray, ids("centres", below="labels")]  # of each centre
-    size: Count  # labels found, at most
+    size: Count  # maximum labels found
 
     def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         vector = vectors[self.vector]
@@ -169,7 +169,7 @@ def _add_levels(index: ClusterIndex | CentreIndex, core: Core) -> None:
 @component("features.v1")
 @dataclass(frozen=True)
 class TokenFeatures(Encoder):
-    """The features themselves as the vector, for candidates that read tokens."""
+    """Passes the features through, for candidates that read tokens."""
 
     reads: ClassVar[tuple[str, ...]] = (SPARSE_ROWS,)
     gives: ClassVar[str] = SPARSE_ROWS
@@ -192,19 +192,19 @@ def _(_: TokenFeatures, core: Any) -> bool:  # noqa: ARG001
 @component("token_index.v1")
 @dataclass(frozen=True)
 class TokenIndex(Candidates):
-    """The labels that go best with the tokens of a text, by the sum of their weights there; and some always."""
+    """The labels with the largest sum of weights over a text's tokens, and some labels always."""
 
-    vector: Annotated[str, Vector(forms=(SPARSE_ROWS,))]  # the encoder that passes the tokens on
+    vector: Annotated[str, Vector(forms=(SPARSE_ROWS,))]  # the encoder that passes the tokens through
     offsets: Annotated[np.ndarray, offsets("dim", to="entries")]
     labels: Annotated[np.ndarray, ids("entries", below="labels", empty=True)]  # the heaviest of a token first
     weights: Annotated[np.ndarray, Tensor("entries", ("float32",), empty=True)]
     always: Annotated[np.ndarray, ids("always", below="labels", empty=True)]
-    tokens: Count  # of a text that are looked up, the heaviest
-    postings: Count  # of a token that are read
-    shortlist: Count  # labels kept, those of `always` among them
+    tokens: Count  # heaviest tokens of a text to look up
+    postings: Count  # postings read per token
+    shortlist: Count  # labels kept, including those of `always`
 
     def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """All candidates have logit +∞: to be one says nothing more."""
+        """All candidates get logit +∞, as being one carries no further information."""
         found = [self._shortlist(row.indices, row.data) for row in sp.csr_matrix(vectors[self.vector])]
         ids = np.full((len(found), max(map(len, found), default=0)), -1, dtype=np.int64)
         for row, own in zip(ids, found, strict=True):
@@ -233,11 +233,13 @@ def _(index: TokenIndex, core: Core) -> None:
 @component("row_classifier.v1")
 @dataclass(frozen=True)
 class PackedClassifier(Scorer):
-    """logit = w_l · v + b_l, with the rows in an order of their own and in 8, 16 or 32 bits."""
+    """logit = w_l · v + b_l, with rows in 8, 16 or 32 bits and in any order."""
 
     vector: Annotated[str, Vector()]  # the encoder whose vector it reads
     rows: Annotated[PackedRows, shares("dim", rows="labels")]
-    labels: Annotated[np.ndarray, ids("named", below="labels", empty=True)]  # of each row; or empty: that is its number
+    labels: Annotated[
+        np.ndarray, ids("named", below="labels", empty=True)
+    ]  # label of each row; empty: the row's number
 
     @property
     def n_labels(self) -> int:  # type: ignore[override]
@@ -256,7 +258,7 @@ class PackedClassifier(Scorer):
 
     def fits(self, _: Scope, /) -> None:
         if len(self.labels) not in (0, self.n_labels):
-            raise ModelError("row_classifier.v1 has other labels than rows", got=len(self.labels))
+            raise ModelError("row_classifier.v1 does not have one label for each row", got=len(self.labels))
 
 
 @native_form_of(PackedClassifier)
@@ -265,7 +267,7 @@ def _(scorer: PackedClassifier) -> tuple[NativeRows, np.ndarray | None]:
 
 
 def below_the_best(levels: list[Level], vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(m, D) → what stands below the best nodes of the last level (m, c), −1 where there is less, and their logits."""
+    """(m, D) → the children of the best nodes of the last level (m, c), padded with −1, and their logits."""
     logits = levels[0].rows.score_all(vectors)  # (m, nodes)
     nodes = np.broadcast_to(np.arange(logits.shape[1]), logits.shape)
     for i, level in enumerate(levels):

@@ -37,29 +37,31 @@ CARD_FILE = "README.md"
 @final
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What a folder holds: the servable, the labels, and the facts about them (algorithm, settings, data, metrics)."""
+    """The content of a folder: servable, labels, and facts about the model (algorithm, settings, data, metrics)."""
 
     servable: AnyServable
     labels: LabelSet
     about: dict[str, Any]
-    train_texts: TrainTexts | None = None  # where the model was told to keep them
+    train_texts: TrainTexts | None = None  # if the model was told to keep them
     label_counts: np.ndarray | None = None  # (L,) training documents of each label; None in folders of older versions
-    text_rows: Sequence[TextRows | None] = ()  # how each member makes a row of a new label's text; empty: none can
+    text_rows: Sequence[
+        TextRows | None
+    ] = ()  # how each member makes a row from a new label's text; empty: not possible
 
     @property
     def summary(self) -> str:
-        """In a few words: how many labels, and what it was trained on."""
+        """A short summary: the number of labels and the training data."""
         name = self.about.get("data", {}).get("name")
         return f"{len(self.labels):,} labels" + (f", trained on '{name}'" if name else "")
 
 
 def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> None:
-    """Write the folder atomically: either all of it is there, or nothing."""
+    """Write the folder atomically."""
     with atomic_folder(Path(folder), replace=replace) as temporary:
         tensors: dict[str, np.ndarray] = {}
         servable = _freeze(model.servable, "servable", tensors)
         labels = {"names": _freeze(list(model.labels.names), "labels.names", tensors)}
-        if isinstance(model.labels.texts, list | tuple | StringTable):  # label features are only needed to train
+        if isinstance(model.labels.texts, list | tuple | StringTable):  # label features are only needed for training
             labels["texts"] = _freeze(list(model.labels.texts), "labels.texts", tensors)
         kept = {} if model.train_texts is None else {"train_texts": _freeze(model.train_texts, "train_texts", tensors)}
         if model.label_counts is not None:
@@ -84,7 +86,7 @@ def save_model(model: Model, folder: str | Path, *, replace: bool = False) -> No
 
 
 def load_model(folder: str | Path, *, verify: bool = True) -> Model:
-    """Read a folder; with `verify` every byte is hashed, without only JSON, sizes, headers and shapes are checked."""
+    """Read a folder. `verify` hashes every byte; otherwise only JSON, sizes, headers and shapes are checked."""
     path = Path(folder)
     content = read_description(read_json(path / JSON_FILE), path / JSON_FILE)
     for name in (TENSORS_FILE, CARD_FILE):
@@ -93,9 +95,9 @@ def load_model(folder: str | Path, *, verify: bool = True) -> Model:
 
 
 def model_of(content: dict[str, Any], path: Path, mapped: np.ndarray | None = None, *, values: bool = True) -> Model:
-    """The model of a description and the tensor file of the folder, or the bytes of that file in `mapped`.
+    """The model from a description and the folder's tensor file, or that file's bytes in `mapped`.
 
-    Without `values` floats are not read; whatever could lead out of the tensors always is.
+    Without `values`, floats are not read; anything that could lead out of bounds always is.
     """
     tensors, _ = read_tensors(path / TENSORS_FILE, mapped)
     try:
@@ -108,7 +110,7 @@ def model_of(content: dict[str, Any], path: Path, mapped: np.ndarray | None = No
     except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise ModelError("the model description is incomplete", where=str(path / JSON_FILE), got=str(error)) from error
     if not isinstance(servable, AnyServable):
-        raise ModelError("the model description holds no servable", where=str(path / JSON_FILE))
+        raise ModelError("the model description has no servable", where=str(path / JSON_FILE))
     servable.check(values=values)
     for table in [names] if texts is None else [names, texts]:
         if not (isinstance(table, StringTable) and 0 < len(table) == servable.n_labels):
@@ -116,24 +118,24 @@ def model_of(content: dict[str, Any], path: Path, mapped: np.ndarray | None = No
     if isinstance(train_texts, TrainTexts):
         check(train_texts, Scope({"labels": servable.n_labels}))
     elif train_texts is not None:
-        raise ModelError("the model description holds no texts where they are said to be", where=str(path / JSON_FILE))
+        raise ModelError("the model description lacks texts that it declares", where=str(path / JSON_FILE))
     _check_label_counts(label_counts, servable.n_labels, path)
     _check_text_rows(text_rows, servable, path, values=values)
     return Model(servable, LabelSet(names, texts), content["about"], train_texts, label_counts, text_rows)
 
 
 def _check_label_counts(counts: Any, n_labels: int, path: Path) -> None:
-    """Refuse what is not one number of documents for each label."""
+    """Raise unless there is one document count for each label."""
     if counts is None:
         return
     if not (isinstance(counts, np.ndarray) and counts.dtype == np.int32 and counts.shape == (n_labels,)):
-        raise ModelError("the documents of each label do not fit the labels", where=str(path / JSON_FILE))
+        raise ModelError("the document counts do not fit the labels", where=str(path / JSON_FILE))
     if counts.min() < 0:
-        raise ModelError("a label has fewer than no documents", where=str(path), got=int(counts.min()))
+        raise ModelError("a label has a negative document count", where=str(path), got=int(counts.min()))
 
 
 def _check_text_rows(found: Any, servable: AnyServable, path: Path, *, values: bool) -> None:
-    """Refuse what cannot make rows of the labels of the servable's members."""
+    """Raise unless the text rows fit the servable's members."""
     members = servables_of(servable)
     if not isinstance(found, list) or (found and len(found) != len(members)):
         raise ModelError("what makes rows of texts does not fit the members", where=str(path / JSON_FILE))
@@ -148,7 +150,7 @@ def _check_text_rows(found: Any, servable: AnyServable, path: Path, *, values: b
 
 
 def _freeze(value: Any, path: str, tensors: dict[str, np.ndarray]) -> Any:
-    """JSON of a value; arrays and lists of strings go into `tensors` under their path, shared ones once."""
+    """The JSON form of a value; arrays and lists of strings go into `tensors` under their path, shared ones once."""
     if isinstance(value, np.ndarray):
         found = next((name for name, array in tensors.items() if array is value), path)
         tensors[found] = value
@@ -191,21 +193,21 @@ def _thaw(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
         return vectoriser_from_state(value["vectoriser"], plain)
     name = value["component"]
     if name not in COMPONENTS:
-        raise ModelError("the model needs a part this version does not have", got=name, allowed=", ".join(COMPONENTS))
+        raise ModelError("the model needs a part that this version lacks", got=name, allowed=", ".join(COMPONENTS))
     return COMPONENTS[name](**{key: _thaw(item, tensors) for key, item in value["fields"].items()})
 
 
 def read_json(path: Path) -> bytes:
-    """model.json as it stands there."""
+    """The raw bytes of model.json."""
     try:
         return path.read_bytes()
     except OSError as error:
-        todo = "Name the folder that `xc train -o` wrote."
+        todo = "Give the folder that `xc train -o` wrote."
         raise ModelError("no model here", where=str(path.parent), got=error.strerror, todo=todo) from error
 
 
 def read_description(raw: bytes, path: Path) -> dict[str, Any]:
-    """What model.json says, if it is whole and of this version."""
+    """The content of model.json, if it is intact and of this version."""
     try:
         content = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -220,7 +222,7 @@ def read_description(raw: bytes, path: Path) -> dict[str, Any]:
             allowed=str(FORMAT_VERSION),
             todo="Train it again with this version, or install the version that wrote it.",
         )
-    if content.get("sha256") != _own_hash(content) or raw != _json_bytes(content):  # the latter sees white space too
+    if content.get("sha256") != _own_hash(content) or raw != _json_bytes(content):  # also detects changed white space
         raise ModelError("model.json was changed after it was written", where=str(path))
     if not all(isinstance(content.get(key), dict) for key in ("about", "files")):
         raise ModelError("the model description is incomplete", where=str(path), allowed="about, files")
@@ -242,7 +244,7 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 
 
 def check_file(path: Path, expected: Any, verify: bool) -> None:
-    """Refuse a file of another size than the description says or, with `verify`, of other bytes."""
+    """Raise if a file's size or, with `verify`, its hash differs from the description."""
     if not path.is_file() or not isinstance(expected, dict):
         raise ModelError("a file of the model is missing", where=str(path))
     found = _fingerprint(path) if verify else {"bytes": path.stat().st_size, "sha256": expected.get("sha256")}
@@ -250,7 +252,7 @@ def check_file(path: Path, expected: Any, verify: bool) -> None:
 
 
 def check_fingerprint(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Refuse another size or hash."""
+    """Raise if the size or hash differs."""
     if found["bytes"] != expected.get("bytes") or found["sha256"] != expected.get("sha256"):
         todo = "Copy the folder again, or train again."
         raise ModelError("the file was changed after the model was written", where=str(path), todo=todo)

@@ -1,7 +1,7 @@
-"""The other form of a component, found by its class: what the native core is told of it.
+"""The native form of a component, found by its class.
 
-A component's module registers the form beside the class, so that a new component edits no list. A component without a
-form, or one whose form does not fit what stands beside it, leaves the model to NumPy.
+A component's module registers the form beside the class, so a new component needs no central list. If a component has
+no form, or its form does not fit the others, NumPy computes the model.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ _native: dict[type[Part], Callable[..., Any]] = {}
 
 @final
 class NoNativeForm(Exception):
-    """The native core cannot do what this component does, or not beside the others."""
+    """The native core cannot compute this component, or not in this combination."""
 
 
 @final
 @dataclass(frozen=True)
 class Core:
-    """The native core of a model while it is being made, and what its components need to know of each other."""
+    """The native core of a model under construction, and what its components need to know about each other."""
 
     native: Any  # the C++ object
     servable: Servable
-    place: Mapping[str, int]  # of each vector that the core makes
-    row_labels: np.ndarray | None  # the label of each row of the first scorer; None where that is its number
+    place: Mapping[str, int]  # index of each vector that the core computes
+    row_labels: np.ndarray | None  # label of each row of the first scorer; None: the row's number
 
     def place_of(self, vector: str) -> int:
-        """The place of a vector that a component reads."""
+        """The index of a vector that a component reads."""
         if vector not in self.place:
             raise NoNativeForm
         return self.place[vector]
 
 
 def native_form_of(kind: type[Part]) -> Callable[[Function], Function]:
-    """Register what makes the native form of a component.
+    """Register the function that makes the native form of a component.
 
-    | component | called with | gives |
+    | component | arguments | returns |
     |---|---|---|
-    | encoder | itself, the C++ object | whether the core makes its vector |
+    | encoder | itself, the C++ object | whether the core computes its vector |
     | layer | itself, the C++ object | |
     | scorer | itself | its rows, and the label of each or None |
-    | candidates | itself, `Core` | the label at each position of the search, or None |
+    | candidates | itself, `Core` | the label at each search position, or None |
     | fusion, step | itself, `Core` | |
     """
 
@@ -65,18 +65,18 @@ def native_form_of(kind: type[Part]) -> Callable[[Function], Function]:
 
 
 def native_form(part: Part, *context: Any) -> Any:
-    """Tell the core of a component, or get what the core needs of it."""
+    """Apply the registered function of a component."""
     if type(part) not in _native:
         raise NoNativeForm
     return _native[type(part)](part, *context)
 
 
 def exact_rows(weight: np.ndarray, bias: np.ndarray) -> NativeRows:
-    """Rows (n, D) in 32 bits as the core takes them."""
+    """Rows (n, D) float32 in the core's format."""
     exact, bias = as_kind(weight, np.float32), as_kind(bias, np.float32)
     return exact.view(np.uint8), 4, bias, bias  # the scale of exact rows is not read
 
 
 def as_kind(array: np.ndarray, kind: type) -> np.ndarray:
-    """Of this type and in one piece; the array itself where it is already."""
+    """The array with this type and contiguous; not copied if it already is."""
     return np.ascontiguousarray(array, dtype=kind)

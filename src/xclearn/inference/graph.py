@@ -1,4 +1,4 @@
-"""Scores passed one step over a graph: of clusters before their labels are scored, of labels after or while they are.
+"""Propagates scores one step over a graph: of clusters before label scoring, or of labels during or after it.
 
 This is the GAME step of ECLARE. In the paper the passed scores replace the first ones (`share` = 1); in its published
 code half of the first ones stays (`share` = 0.5). Knows nothing about where a graph comes from.
@@ -22,14 +22,14 @@ from xclearn.inference.forms import Core, NoNativeForm, native_form, native_form
 from xclearn.inference.shortlists import log_odds
 from xclearn.kernels import topk_csr
 
-Passed = Annotated[float, Range(0, 1, open_low=True)]  # the share of what is passed on
+Passed = Annotated[float, Range(0, 1, open_low=True)]  # weight of propagated scores
 
 
 @final
 @component("graph.v1")
 @dataclass(frozen=True)
 class Graph(Part):
-    """Weighted edges between n nodes, standing by the node that passes its score on."""
+    """Weighted edges between n nodes, stored by source node."""
 
     offsets: Annotated[np.ndarray, offsets("nodes", to="edges")]
     targets: Annotated[np.ndarray, ids("edges", below="nodes", empty=True)]
@@ -37,7 +37,7 @@ class Graph(Part):
 
     @classmethod
     def of(cls, edges: sp.csr_matrix) -> Graph:
-        """From a matrix (n, n) in which a row passes on to its columns: for the paper's p = G p̃ that is Gᵀ."""
+        """From a matrix (n, n) whose rows are source nodes: Gᵀ for the paper's p = G p̃."""
         rows = sp.csr_matrix(edges, dtype=np.float32, copy=True)
         rows.sort_indices()
         return cls(rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data)
@@ -48,7 +48,7 @@ class Graph(Part):
 
     @cached_property
     def matrix(self) -> sp.csr_matrix:
-        """(n, n): the node that passes on is the row."""
+        """The matrix (n, n), with source nodes as rows."""
         return sp.csr_matrix((self.weights, self.targets, self.offsets), shape=(self.n, self.n))
 
 
@@ -56,21 +56,21 @@ class Graph(Part):
 @component("game.v1")
 @dataclass(frozen=True)
 class Game(Part):
-    """(1 − share) · p + share · (the best of what the graph passes on), both of few nodes a document."""
+    """(1 − share) · p + share · (the best propagated scores), with few nodes per document."""
 
     graph: Annotated[Graph, shares("nodes")]
-    share: Passed  # 1: only what is passed on counts
-    kept: Count  # nodes of what is passed on
+    share: Passed  # 1: only propagated scores count
+    kept: Count  # best propagated nodes to keep
 
     @property
     def native(self) -> tuple[Any, ...]:
-        """As the native core takes it."""
+        """The form that the native core takes."""
         return self.graph.offsets, self.graph.targets, self.graph.weights, self.share, self.kept
 
     def __call__(self, ids: np.ndarray, chances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes (n, m), −1 where there are fewer, and their chances → at most m + kept nodes, best first, and theirs.
+        """From nodes (n, m), padded with −1, and their probabilities: at most m + kept nodes, best first, and theirs.
 
-        A chance that the graph makes greater than 1 is 1.
+        Probabilities are capped at 1.
         """
         first = _sparse(ids, chances, self.graph.n)  # (documents, nodes)
         passed = first @ self.graph.matrix
@@ -85,7 +85,7 @@ class Game(Part):
 @component("game_beam.v1")
 @dataclass(frozen=True)
 class GameBeam(Candidates):
-    """The labels of the best clusters and of those that the graph between clusters adds to them."""
+    """The labels of the best clusters and of clusters added by the cluster graph."""
 
     clusters: Annotated[ClusterBeam, shares("labels", "clusters")]
     game: Annotated[Game, shares(nodes="clusters")]
@@ -106,10 +106,10 @@ def _(stage: GameBeam, core: Core) -> Any:
 @component("game_labels.v1")
 @dataclass(frozen=True)
 class GameLabels(Step):
-    """The best labels, and those that the graph between labels adds to them."""
+    """The best labels, and those added by the label graph."""
 
     game: Annotated[Game, shares(nodes="labels")]
-    depth: Count  # best labels that pass their scores on
+    depth: Count  # best labels that propagate their scores
 
     def __call__(
         self,
@@ -132,11 +132,11 @@ def _(step: GameLabels, core: Core) -> None:
 @component("game_scorer.v1")
 @dataclass(frozen=True)
 class GameScorer(Scorer):
-    """A scorer's chances passed on among the candidates, before fusion and without new ones: the form of the paper."""
+    """Propagates a scorer's probabilities among the candidates before fusion, without new labels, as in the paper."""
 
     scorer: Annotated[Scorer, shares("labels")]
     graph: Annotated[Graph, shares(nodes="labels")]
-    share: Passed  # 1: only what is passed on counts
+    share: Passed  # 1: only propagated scores count
 
     @property
     def vector(self) -> str:  # type: ignore[override]
@@ -161,7 +161,7 @@ class GameScorer(Scorer):
 
 
 def _sparse(ids: np.ndarray, values: np.ndarray, n: int) -> sp.csr_matrix:
-    """Ids (documents, m), −1 where there are fewer, and a value for each → (documents, n)."""
+    """Ids (documents, m), padded with −1, and their values as a sparse matrix (documents, n)."""
     there = ids >= 0
     indptr = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
     return sp.csr_matrix((values[there].astype(np.float32), ids[there], indptr), shape=(len(ids), n))

@@ -1,7 +1,7 @@
-"""What MACH serves, in NumPy: plain layers, several encoders side by side, and classifiers of buckets of labels.
+"""Components of MACH: dense layers, several encoders side by side, and classifiers of label buckets.
 
-A label is in one bucket of each repetition; its probability is the mean over repetitions of its buckets'. Knows nothing
-about how labels were hashed or how a piece was trained.
+A label is in one bucket of each repetition; its probability is the mean of its buckets' over repetitions. Knows nothing
+about how labels were hashed or components trained.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Affine(Layer):
 @component("joined.v1")
 @dataclass(frozen=True)
 class Joined(Encoder):
-    """The vectors of several encoders, one after the other."""
+    """The concatenated vectors of several encoders."""
 
     encoders: Annotated[list[Encoder], shares("features")]
 
@@ -73,7 +73,7 @@ class BucketClassifier(Scorer):
     weight: Annotated[np.ndarray, Tensor("repetitions buckets part")]
     bias: Annotated[np.ndarray, Tensor("repetitions buckets")]
     bucket_of_label: Annotated[np.ndarray, ids("repetitions labels", below="buckets")]
-    geometric: bool  # the mean of logarithms instead
+    geometric: bool  # geometric mean instead of arithmetic
 
     @property
     def n_labels(self) -> int:  # type: ignore[override]
@@ -82,7 +82,7 @@ class BucketClassifier(Scorer):
     def score_all(self, vectors: np.ndarray) -> np.ndarray:
         total = np.zeros((len(vectors), self.n_labels), dtype=np.float32)
         for chance, own in zip(self._chances(vectors), self.bucket_of_label, strict=True):
-            total += np.take(chance, own, axis=1)  # six times as fast as chance[:, own]
+            total += np.take(chance, own, axis=1)  # six times faster than chance[:, own]
         return self._logit(total)
 
     def score(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:

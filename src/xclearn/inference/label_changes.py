@@ -1,7 +1,7 @@
-"""What a servable is with more labels, and with fewer: its classifiers, trees, clusters and memory edited.
+"""Adds labels to a servable and removes them, by editing its classifiers, trees, clusters and memory.
 
-One with linear scores over all labels, or over those of clusters; label trees and sparse classifiers with label texts;
-and blends, where a member that cannot read a new label's text is silent about it. Knows nothing about names.
+Supports linear scores over all labels or over the labels of clusters, label trees and sparse classifiers with label
+texts, and blends, in which members that cannot read a new label's text ignore it. Knows nothing about label names.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from xclearn.inference.sparse import LabelTrees, SparseClassifier, TextMix, Tree
 from xclearn.inference.text_rows import TextRows
 from xclearn.text import Vectoriser
 
-_SILENT = -30.0  # the logit of a label that a classifier knows nothing about
+_SILENT = -30.0  # the logit of a label unknown to a classifier
 
 
 @final
 @dataclass(frozen=True)
 class Additions:
-    """Texts of labels to add, and documents that have them."""
+    """Texts of the labels to add, and example documents."""
 
     texts: Sequence[str]
     examples: Sequence[Sequence[str]]
@@ -38,12 +38,12 @@ class Additions:
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """Examples of each, (m,)."""
+        """The number of examples of each label, (m,)."""
         return np.array([len(each) for each in self.examples], dtype=np.int64)
 
     @cached_property
     def documents(self) -> list[str]:
-        """All examples, those of one label after those of the other."""
+        """All examples, sorted by label."""
         return [text for each in self.examples for text in each]
 
     @cached_property
@@ -53,19 +53,19 @@ class Additions:
 
     @cached_property
     def shares(self) -> sp.csr_matrix:
-        """(m, documents): what makes means of documents' rows."""
+        """(m, documents): a matrix that averages each label's documents."""
         weights = 1 / self.counts[self.owners]
         return sp.csr_matrix((weights, (self.owners, np.arange(len(self.owners)))), (len(self), len(self.owners)))
 
     def rows(self, vectoriser: Vectoriser) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-        """Of texts, and the means of documents, each (m, V) of length one, or zero where there is none."""
+        """Rows of texts and means of examples, each (m, V) of unit length, or zero if there are none."""
         texts = unit_rows(sp.csr_matrix(vectoriser.transform(list(self.texts)), dtype=np.float32))
         documents = unit_rows(sp.csr_matrix(vectoriser.transform(self.documents), dtype=np.float32))
         return texts, unit_rows(sp.csr_matrix(self.shares @ documents, dtype=np.float32))
 
 
 def grown(servable: AnyServable, makers: Sequence[TextRows | None], added: Additions) -> AnyServable:
-    """The same with more labels after those it has; `makers` are of `servables_of`."""
+    """The servable with more labels after its own; `makers` correspond to `servables_of`."""
     maker = dict(zip(map(id, servables_of(servable)), makers, strict=True))
     if not isinstance(servable, BlendServable):
         return _each(servable, lambda part: _grown(part, maker[id(part)], added))
@@ -82,7 +82,7 @@ def grown(servable: AnyServable, makers: Sequence[TextRows | None], added: Addit
 
 
 def shrunk(servable: AnyServable, kept: np.ndarray) -> AnyServable:
-    """The same with the `kept` labels (ascending) only."""
+    """The servable with only the labels `kept` (ascending)."""
     if not isinstance(servable, BlendServable):
         return _each(servable, lambda part: _shrunk(part, kept))
     sources, weights = servable.sources, servable.inverse_propensity
@@ -111,7 +111,7 @@ def _each(servable: Servable | Ensemble, change: Callable[[Servable], Servable])
 
 
 def _alike(counts: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """For each wanted number of documents a label with about as many."""
+    """For each number in `wanted`, a label with about as many documents."""
     order = np.argsort(counts, kind="stable")
     place = np.searchsorted(counts[order], wanted)
     return order[np.minimum(place, len(order) - 1)]
@@ -121,7 +121,7 @@ def _alike(counts: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def _grown_sources(sources: Sources, added: Additions) -> Sources:
-    """With texts, means and examples of the new labels; the members are still the old ones."""
+    """Add texts, means and examples of the new labels; members are not changed."""
     texts, means = added.rows(sources.vectoriser)
     memory = sources.memory
     return replace(
@@ -134,7 +134,7 @@ def _grown_sources(sources: Sources, added: Additions) -> Sources:
 
 
 def _remembering(memory: Memory, vectoriser: Vectoriser, added: Additions) -> Memory:
-    """The examples are documents like those of train."""
+    """Add the examples to the memory, like training documents."""
     rows = unit_rows(sp.csr_matrix(vectoriser.transform(added.documents), dtype=np.float32))
     width = memory.labels.width
     ones = np.ones(len(added.owners), dtype=np.float32)
@@ -175,7 +175,7 @@ def _grown(servable: Servable, maker: TextRows | None, added: Additions, *, may_
 def _rows_of(
     servable: Servable, scorer: Classifier, maker: TextRows, added: Additions
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (m, D) and biases (m,) of the new labels."""
+    """Rows (m, D) and biases (m,) for the new labels."""
     vectors = np.zeros((0, scorer.weight.shape[1]), dtype=np.float32)  # (examples, D)
     if added.documents:
         vectors = servable.encoders[scorer.vector].encode(servable.vectoriser.transform(added.documents))
@@ -183,7 +183,7 @@ def _rows_of(
 
 
 def _grown_sparse(servable: Servable, added: Additions) -> Servable:
-    """Trees and classifiers know nothing of the new labels; they are found by their text, and by that of examples."""
+    """Trees and classifiers ignore the new labels, which are found by their texts and examples."""
     first, *others = servable.scorers
     texts, means = added.rows(servable.vectoriser)
     if isinstance(first, LabelTrees):
@@ -204,7 +204,7 @@ def _with_labels(scorer: Any, rows: sp.csr_matrix, bias: float) -> SparseClassif
 
 
 def _with_leaves(tree: Tree, n: int) -> Tree:
-    """The new labels stand last below the last node, with a bias that no text makes up for."""
+    """Append the new labels below the last node, with a bias so low that only their texts find them."""
     last = tree.levels[-1]
     children = last.children.copy()
     children[-1] += n
@@ -214,7 +214,7 @@ def _with_leaves(tree: Tree, n: int) -> Tree:
 
 
 def _placed(clusters: ClusterBeam, rows: np.ndarray) -> ClusterBeam:
-    """Each new label stands last in the cluster whose classifier points most the way its own does."""
+    """Append each new label to the cluster whose classifier is most similar to its own."""
     cluster = (rows @ clusters.weight.T).argmax(axis=1)  # (m,)
     n_labels = len(clusters.labels)
     owner = np.concatenate([np.repeat(np.arange(len(clusters.bias)), np.diff(clusters.offsets)), cluster])
@@ -247,7 +247,7 @@ def _sparse_at(scorer: Any, kept: np.ndarray) -> Any:
 
 
 def _pruned(tree: Tree, kept: np.ndarray) -> Tree:
-    """Without the other labels, and without nodes that lead to none."""
+    """Remove other labels, and nodes without labels below."""
     place = _places(kept, len(tree.labels))
     there, levels = place[tree.labels] >= 0, []
     labels = place[tree.labels[there]]
@@ -258,7 +258,7 @@ def _pruned(tree: Tree, kept: np.ndarray) -> Tree:
 
 
 def _level_at(level: TreeLevel, there: np.ndarray) -> tuple[TreeLevel, np.ndarray]:
-    """The children that stay (C,) bool, and which parents do."""
+    """The level without other children; also which parents remain."""
     before = np.concatenate([[0], np.cumsum(there)])
     left = np.diff(before[level.children])  # (parents,)
     stays = there[level.nodes]
@@ -276,7 +276,7 @@ def _level_at(level: TreeLevel, there: np.ndarray) -> tuple[TreeLevel, np.ndarra
 
 
 def _places(kept: np.ndarray, n: int) -> np.ndarray:
-    """The new number of each of n labels, −1 where it goes."""
+    """The new id of each of n labels, −1 if removed."""
     place = np.full(n, -1, dtype=np.int64)
     place[kept] = np.arange(len(kept))
     return place
@@ -287,7 +287,7 @@ def _rows_at(rows: CsrRows | None, kept: np.ndarray) -> CsrRows | None:
 
 
 def _is_sparse(servable: Servable) -> bool:
-    """Label trees or sparse classifiers over all labels, with or without the labels' texts."""
+    """Whether it has label trees or sparse classifiers over all labels, with or without label texts."""
     first, *others = servable.scorers
     return (
         not servable.steps
@@ -299,12 +299,12 @@ def _is_sparse(servable: Servable) -> bool:
 
 
 def _editable(servable: Servable) -> tuple[Classifier, Candidates]:
-    """The one classifier and the candidates, where labels can be added and removed."""
+    """The classifier and the candidates, if labels can be added and removed."""
     scorer, *others = servable.scorers
     whole = isinstance(servable.candidates, AllLabels | ClusterBeam)
     if others or servable.steps or not whole or not isinstance(scorer, Classifier):
         todo = "Edit the model that it was exported from; a re-ranker, a label graph or an index must be trained again."
-        raise ModelError("labels of this form of a model cannot be edited", todo=todo)
+        raise ModelError("labels of this kind of model cannot be edited", todo=todo)
     return scorer, servable.candidates
 
 

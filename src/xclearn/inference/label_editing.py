@@ -1,6 +1,6 @@
-"""Labels added to a model without training, and labels removed from it.
+"""Adds labels to a model without training, and removes labels from it.
 
-What an index or fewer bits were made of is to be edited before it is exported. Knows nothing about files.
+Edit a model before exporting it, as an exported one cannot be edited. Knows nothing about files.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _ALLOWED = "label, text, examples"
 @final
 @dataclass(frozen=True)
 class NewLabel:
-    """A label that a model is to know."""
+    """A label to add to a model."""
 
     label: str
     text: str
-    examples: Sequence[str] = field(default_factory=list)  # texts of documents that have it
+    examples: Sequence[str] = field(default_factory=list)  # texts of documents with this label
 
     @classmethod
     def of(cls, record: Mapping[str, Any], where: str) -> NewLabel:
-        """From a record as JSON gives it."""
+        """From a JSON record."""
         if not isinstance(record, Mapping) or (unknown := [key for key in record if key not in _ALLOWED.split(", ")]):
             got = record if not isinstance(record, Mapping) else unknown
             raise DataError("not a new label", where=where, got=got, allowed=_ALLOWED)
@@ -41,12 +41,12 @@ class NewLabel:
                 raise DataError(f"a new label needs a {name}", where=where, got=record.get(name), allowed="a text")
         examples = record.get("examples", [])
         if not isinstance(examples, list) or not all(isinstance(each, str) for each in examples):
-            raise DataError("examples are no list of texts", where=where, got=examples)
+            raise DataError("examples must be a list of texts", where=where, got=examples)
         return cls(record["label"], record["text"], examples)
 
 
 def with_labels(model: Model, added: Sequence[NewLabel]) -> Model:
-    """The model with more labels, after those it has."""
+    """The model with more labels after its own."""
     _require_new(model, added)
     makers = model.text_rows or [None] * len(servables_of(model.servable))
     additions = Additions([each.text for each in added], [each.examples for each in added])
@@ -59,14 +59,14 @@ def with_labels(model: Model, added: Sequence[NewLabel]) -> Model:
 
 
 def without_labels(model: Model, removed: Sequence[str]) -> Model:
-    """The model without some of its labels: these are never answered again."""
+    """The model without some of its labels, which it then never predicts."""
     gone = set(removed)
     unknown = gone - set(model.labels.names)
     if unknown:
         raise ConfigError("no such label", got=sorted(unknown)[0], todo="Search the labels for its exact name.")
     kept = np.array([i for i, name in enumerate(model.labels.names) if name not in gone], dtype=np.int64)
     if not len(kept):
-        raise ConfigError("no label would be left", got=len(gone))
+        raise ConfigError("no labels would be left", got=len(gone))
     texts = model.labels.texts
     left = [texts[i] for i in kept] if isinstance(texts, Sequence) else texts
     labels = LabelSet([model.labels.names[i] for i in kept], left)
@@ -76,7 +76,7 @@ def without_labels(model: Model, removed: Sequence[str]) -> Model:
 
 
 def _edited(model: Model, servable: AnyServable, labels: LabelSet, before: list[int], counts: dict[str, int]) -> Model:
-    """`before` says which label each was, −1 a new one; `counts` are added up in what is said about the model."""
+    """The edited model; `before` maps labels to their old ids, −1 if new; `counts` are added to the model's facts."""
     train_texts = None if model.train_texts is None else _moved_texts(model.train_texts, before)
     label_counts = None if model.label_counts is None else _moved_counts(model.label_counts, before)
     about = model.about | {name: model.about.get(name, 0) + count for name, count in counts.items()}
@@ -88,7 +88,7 @@ def _edited(model: Model, servable: AnyServable, labels: LabelSet, before: list[
 
 
 def _moved_counts(counts: np.ndarray, before: list[int]) -> np.ndarray:
-    """A new label has no training documents."""
+    """Reorder the counts; new labels have no training documents."""
     old = np.array(before)
     return np.where(old >= 0, counts[old], 0).astype(np.int32)
 
@@ -104,5 +104,5 @@ def _require_new(model: Model, added: Sequence[NewLabel]) -> None:
     for each in added:
         if each.label in known:
             todo = "Remove it first, or give the new one another name."
-            raise ConfigError("the model has this label already", got=each.label, todo=todo)
+            raise ConfigError("the model already has this label", got=each.label, todo=todo)
         known.add(each.label)

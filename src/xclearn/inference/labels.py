@@ -1,7 +1,7 @@
-"""Labels by name: the id of a name, a search over names and texts, and the best of chosen labels only.
+"""Labels by name: lookup, search over names and texts, and prediction restricted to chosen labels.
 
-The index is built when it is first asked for and holds no dictionary: ten million labels cost 16 bytes each and a copy
-of their texts. Knows nothing about what asks.
+The index is built on first use and needs no dictionary: ten million labels take 16 bytes each plus a copy of their
+texts. Knows nothing about its callers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from xclearn.inference.graph import GameScorer
 from xclearn.inference.predictor import Predictor
 from xclearn.inference.servable import Ensemble, Servable
 
-MOST_PLACES = 100_000  # of a query, that are looked at: a search for "a" among millions of labels is to end soon
+MOST_PLACES = 100_000  # matches examined per query, which bounds a search for "a" among millions of labels
 
-_WHOLE, _WORDS, _BEGINNING, _PART = range(4)  # how well a place fits
-_IN_WORDS = frozenset(b"0123456789_abcdefghijklmnopqrstuvwxyz") | frozenset(range(128, 256))  # bytes of folded text
+_WHOLE, _WORDS, _BEGINNING, _PART = range(4)  # kinds of match, best first
+_IN_WORDS = frozenset(b"0123456789_abcdefghijklmnopqrstuvwxyz") | frozenset(
+    range(128, 256)
+)  # word bytes of folded text
 
 
 class Matches(NamedTuple):
-    """Labels of a search, the best first, and how many there are in all, as far as was looked."""
+    """Labels found by a search, best first, and the total number among the matches examined."""
 
     labels: list[int]
     total: int
@@ -42,17 +44,17 @@ class LabelIndex:
 
     def __init__(self, labels: LabelSet, counts: np.ndarray | None = None) -> None:
         self._labels = labels
-        self._counts = counts  # (L,) how frequent each is, where that is known
+        self._counts = counts  # (L,) training documents of each label, if known
 
     def ids(self, names: Sequence[str], where: str) -> np.ndarray:
-        """The ids (m,) of these names, in their order; a name that is no label is refused."""
+        """The ids (m,) of these names, in order; unknown names are errors."""
         return np.array([self._id(name, where) for name in names], dtype=np.int64)
 
     def search(self, query: str, limit: int) -> Matches:
-        """At most `limit` labels that hold the query, upper and lower case being the same.
+        """At most `limit` labels that contain the query, ignoring case.
 
-        First those whose name or text it is, then those that hold it as whole words, then those with a word that begins
-        so; among equals the more frequent first, then in the labels' own order.
+        Exact matches of the name or text come first, then whole words, then beginnings of words; ties are ordered by
+        frequency, then by label id.
         """
         wanted = _encoded(_folded(query))
         if not wanted:
@@ -65,12 +67,12 @@ class LabelIndex:
         return Matches(self._best(labels, kinds[order][first], limit), len(labels))
 
     def _best(self, labels: np.ndarray, kinds: np.ndarray, limit: int) -> list[int]:
-        """Of these labels (m,) ascending, the first by kind, then by frequency."""
+        """The best of these labels (m,), ascending ids, by kind of match and then by frequency."""
         counts = np.zeros_like(labels) if self._counts is None else self._counts[labels]
         return labels[np.lexsort((-counts, kinds))[:limit]].tolist()
 
     def _places(self, wanted: bytes) -> tuple[np.ndarray, np.ndarray]:
-        """Where it stands (m,), at most MOST_PLACES besides the whole names and texts, and how well each place fits."""
+        """Positions of matches (m,), at most MOST_PLACES besides exact ones, and the kind of each."""
         block = self._lines[0]
         places: list[int] = []
         kinds: list[int] = []
@@ -95,15 +97,17 @@ class LabelIndex:
 
     @cached_property
     def _hashes(self) -> tuple[np.ndarray, np.ndarray]:
-        """The hashes of all names, ascending, and whose each is."""
+        """The sorted hashes of all names, and the label of each."""
         hashes = np.fromiter(map(hash, self._labels.names), np.int64, len(self._labels))
         labels = np.argsort(hashes)
         return hashes[labels], labels
 
     @cached_property
     def _lines(self) -> tuple[bytes, np.ndarray]:
-        """A line `\\nname\\ttext` for each label and a last line feed, and where the line feeds are."""
-        texts = self._labels.texts if isinstance(self._labels.texts, Sequence) else repeat("")  # features say nothing
+        """A line `\\nname\\ttext` for each label and a final line feed, and the positions of line feeds."""
+        texts = (
+            self._labels.texts if isinstance(self._labels.texts, Sequence) else repeat("")
+        )  # features have no text to search
         lines = [f"\n{_folded(name)}\t{_folded(text)}" for name, text in zip(self._labels.names, texts, strict=False)]
         block = _encoded("".join([*lines, "\n"]))
         return block, np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
@@ -119,12 +123,12 @@ def _all_places(block: bytes, part: bytes) -> Iterator[int]:
 def predict_among(
     predictor: Predictor, texts: Sequence[str], labels: np.ndarray, k: int, tail: float | None = None
 ) -> TopK:
-    """The k best of these labels (m,) for each text: ids, scores (n, k), −1 where fewer of them are candidates."""
+    """The k best of these labels (m,) for each text: ids, scores (n, k), padded with −1."""
     servable = predictor.model.servable
     if isinstance(servable, BlendServable):
         ids, scores = predictor.predict(texts, servable.widest, tail=tail)
         others = ~np.isin(ids, labels)
-        order = np.argsort(others, axis=1, kind="stable")[:, :k]  # the chosen ones first, in their order
+        order = np.argsort(others, axis=1, kind="stable")[:, :k]  # chosen labels first, in their order
         ids = np.where(others, -1, ids)
         scores = np.where(others, -np.inf, scores).astype(np.float32)
         return TopK(np.take_along_axis(ids, order, 1), np.take_along_axis(scores, order, 1))
@@ -132,12 +136,12 @@ def predict_among(
         chosen: Servable | Ensemble = Ensemble([_restricted(member, labels) for member in servable.members])
     else:
         chosen = _restricted(servable, labels)
-    found = [chosen.predict([text], k) for text in texts]  # one at a time: a scorer gathers a row for each label
+    found = [chosen.predict([text], k) for text in texts]  # one at a time, as a scorer gathers a row for each label
     return TopK(np.concatenate([part.ids for part in found]), np.concatenate([part.scores for part in found]))
 
 
 def _restricted(servable: Servable, labels: np.ndarray) -> Servable:
-    """Where a label's score hangs on no other label, only these are scored; else the others are dropped at the end."""
+    """Score only these labels if scores are independent of other labels, else drop the others at the end."""
     alone = not servable.steps and not any(isinstance(scorer, GameScorer) for scorer in servable.scorers)
     if alone and isinstance(servable.candidates, AllLabels):
         return replace(servable, candidates=_These(labels))
@@ -147,7 +151,7 @@ def _restricted(servable: Servable, labels: np.ndarray) -> Servable:
 @final
 @dataclass(frozen=True)
 class _These(Candidates):
-    """The same labels for every document, each of them certain to be a candidate."""
+    """The same labels for every document, with certainty."""
 
     labels: np.ndarray  # (m,)
 
@@ -159,10 +163,10 @@ class _These(Candidates):
 @final
 @dataclass(frozen=True)
 class _Only(Step):
-    """Drops all labels but these."""
+    """Keeps only these labels."""
 
     labels: np.ndarray  # (m,)
-    depth: int = 1 << 16  # candidates of a document that are looked through
+    depth: int = 1 << 16  # candidates of a document to filter
 
     def __call__(
         self,
@@ -174,7 +178,7 @@ class _Only(Step):
 
 
 def _folded(text: str) -> str:
-    """What the search compares: one line, lower case."""
+    """The text as it is searched: one line, lower case."""
     return " ".join(text.split()).lower()
 
 

@@ -1,4 +1,4 @@
-"""Layers after an encoder that has none of its own. Knows nothing about what the encoder reads, or how it was made."""
+"""Adds layers to an encoder that has none. Knows nothing about what the encoder reads or how it was trained."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xclearn.text.vectorisers import DENSE_ROWS
 @component("layered.v1")
 @dataclass(frozen=True)
 class Layered(Encoder):
-    """An encoder's vectors through layers."""
+    """An encoder followed by layers."""
 
     on_device = True
     encoder: Annotated[Encoder, shares("features", "dim")]
@@ -48,7 +48,7 @@ class Layered(Encoder):
 
 
 def layered(encoder: Encoder, layers: Sequence[Layer]) -> Encoder:
-    """The encoder with these layers after it; a bag takes them as its own."""
+    """The encoder followed by these layers; a bag appends them to its own."""
     if isinstance(encoder, Bag):
         return dataclasses.replace(encoder, layers=[*encoder.layers, *layers])
     return Layered(encoder, list(layers))

@@ -1,9 +1,9 @@
-"""The native predictor of a servable: from texts to the best labels in one call without the interpreter's lock.
+"""The native predictor of a servable: from texts to the best labels in one call, without the GIL.
 
-It knows bag encoders, every candidate stage and fusion that they are served with, linear scorers, the graph between
-labels and a re-ranking after it; and label trees, sparse classifiers and label texts. Other steps, or the same in
-another order, are computed in NumPy. For anything else (sequence encoders, graphs inside a scorer, dense features)
-`native_predictor` returns None. The servable is its oracle.
+It supports bag encoders with all their candidate stages and fusions, linear scorers, a label graph followed by
+re-ranking, label trees, sparse classifiers and label texts. Other steps, or steps in another order, run in NumPy. For
+anything else (sequence encoders, graphs inside a scorer, dense features) `native_predictor` returns None. The servable
+is its oracle.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from xclearn.kernels import _native
 from xclearn.text.documents import TEXTS, require
 from xclearn.text.vectorisers import SPARSE_ROWS, TfidfVectoriser
 
-_AT_ONCE = 4096  # documents re-ranked at a time
+_AT_ONCE = 4096  # documents re-ranked per block
 _NO_ROWS = np.empty(0, dtype=np.int32)
 _NO_PAIRS = (np.empty(0, dtype=np.int64), _NO_ROWS)
 
 
 @final
 class NativePredictor:
-    """Predicts what its servable predicts."""
+    """Predicts the same as its servable."""
 
     def __init__(self, core: Any, servable: Servable, n_threads: int | None) -> None:
         self._core, self._n_threads = core, n_threads
@@ -41,7 +41,7 @@ class NativePredictor:
         self.n_labels = servable.n_labels
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
-        """As `Servable.predict`; several documents are shared among the threads."""
+        """Like `Servable.predict`; documents are divided among threads."""
         if not isinstance(self.vectoriser, TfidfVectoriser):
             return self.rank(self.vectoriser.transform(documents), k, exclude)
         texts = self.vectoriser.preparation.all(require(documents, TEXTS))
@@ -58,7 +58,7 @@ class NativePredictor:
         return found
 
     def _prepare(self, n: int, k: int, exclude: np.ndarray) -> tuple[TopK, tuple[np.ndarray, np.ndarray], int]:
-        """Where the answers go, the excluded pairs, and the number of threads."""
+        """Output arrays, excluded pairs, and the number of threads."""
         check_k(k)
         shape = (n, min(k, self.n_labels))
         excluded = _by_row(exclude, n) if len(exclude) else _NO_PAIRS
@@ -66,7 +66,7 @@ class NativePredictor:
         return TopK(np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32)), excluded, threads
 
     def transform_one(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """To the bit what the vectoriser's `transform_one` gives."""
+        """Bit-equal to the vectoriser's `transform_one`."""
         if not isinstance(self.vectoriser, TfidfVectoriser):
             return self.vectoriser.transform_one(text)
         ids, weights = self._core.bag(self.vectoriser.preparation(text))
@@ -75,7 +75,7 @@ class NativePredictor:
 
 @final
 class NativeThenSteps:
-    """A native predictor up to the fusion, then the steps of the servable in NumPy."""
+    """A native predictor up to fusion, followed by the servable's steps in NumPy."""
 
     def __init__(self, first: NativePredictor, servable: Servable) -> None:
         self._first, self._servable = first, servable
@@ -101,7 +101,7 @@ Native = NativePredictor | NativeThenSteps | Ensemble
 
 
 def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None) -> Native | None:
-    """The native form of a servable; None where there is none. By default a thread for each core."""
+    """The native form of a servable, or None. By default one thread per core."""
     if isinstance(servable, Ensemble):
         members: list[Any] = [native_predictor(member, n_threads) for member in servable.members]
         return None if None in members else Ensemble(members)
@@ -115,7 +115,7 @@ def native_predictor(servable: Servable | Ensemble, n_threads: int | None = None
 
 
 def _core(servable: Servable) -> Any:
-    """What predicts as a servable of dense vectors."""
+    """The native core of a servable with dense vectors."""
     if servable.vectoriser.gives != SPARSE_ROWS or len(servable.steps) > len({type(step) for step in servable.steps}):
         raise NoNativeForm
     native = _native.Predictor(servable.n_labels)
@@ -134,7 +134,7 @@ def _core(servable: Servable) -> Any:
 
 
 def _without_steps(servable: Servable) -> Servable:
-    """The servable up to its fusion, without the encoders that only steps read."""
+    """The servable up to fusion, without encoders that only steps read."""
     only = servable.step_encoders.keys() - {scorer.vector for scorer in servable.scorers}
     kept = {name: encoder for name, encoder in servable.encoders.items() if name not in only}
     return replace(servable, encoders=kept, steps=[])
@@ -146,7 +146,7 @@ def strings_at(table: Sequence[str], ids: np.ndarray) -> list[str]:
 
 
 def _rows_by_position(labels: np.ndarray | None, own: np.ndarray | None) -> np.ndarray:
-    """The row (L,) int32 that scores the label at each position; empty where that is the position itself."""
+    """The row (L,) int32 that scores the label at each search position; empty if they are equal."""
     if own is None:
         return _NO_ROWS if labels is None else labels
     if labels is not None and np.array_equal(own, labels):
@@ -156,7 +156,7 @@ def _rows_by_position(labels: np.ndarray | None, own: np.ndarray | None) -> np.n
 
 
 def _by_row(pairs: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """(row, label) pairs as where each row's labels start (n + 1,), and the labels, ascending in a row."""
+    """(row, label) pairs in CSR form: offsets (n + 1,), and labels ascending within a row."""
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     return np.searchsorted(pairs[order, 0], np.arange(n + 1)), pairs[order, 1].astype(np.int32)
 

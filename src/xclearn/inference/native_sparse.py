@@ -1,7 +1,7 @@
-"""The native form of label trees, sparse classifiers and label texts; `native.py` makes the predictor of it.
+"""The native form of label trees, sparse classifiers and label texts; `native.py` makes a predictor of it.
 
-Their arrays are turned by feature when a model is loaded: all a document asks of a level, a classifier or the label
-texts then stands in as many runs as it has words.
+Their arrays are transposed to feature order when a model is loaded, so that a document reads one contiguous run per
+word from each level, classifier or label text.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from xclearn.text.subwords import SubwordVectoriser
 from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser, WordPieceVectoriser
 from xclearn.text.weighting import _DAMPED
 
-_FEATURES_TURNED = 1 << 25  # in all levels; more only where there are weights to them
+_FEATURES_TURNED = 1 << 25  # over all levels; more only if the weights justify it
 
 
 def is_known_sparse(servable: Servable) -> bool:
-    """Whether the native core knows every part: label trees or sparse classifiers, with or without label texts."""
+    """Whether the native core supports every part: label trees or sparse classifiers, with or without label texts."""
     first, *texts = servable.scorers
     fusion = servable.fusion
     return (
@@ -41,9 +41,9 @@ def is_known_sparse(servable: Servable) -> bool:
 
 
 def _wastes_memory(servable: Servable) -> bool:
-    """Whether turning the trees by feature, 8 bytes a feature and level, would take far more than their weights do.
+    """Whether transposing the trees, at 8 bytes per feature and level, would take far more memory than their weights.
 
-    A folder names the number of its features in a few digits; their weights are what it really holds.
+    A malicious folder can declare any number of features; its size bounds only the weights.
     """
     trees = [tree for scorer in servable.scorers if isinstance(scorer, LabelTrees) for tree in scorer.trees]
     levels = [level for tree in trees for level in tree.levels]
@@ -52,7 +52,7 @@ def _wastes_memory(servable: Servable) -> bool:
 
 
 def set_text(core: Any, vectoriser: Vectoriser) -> None:
-    """The core makes features of texts as this vectoriser does; of a matrix there is nothing to make."""
+    """Tell the core how to vectorise texts; features need nothing."""
     if isinstance(vectoriser, TfidfVectoriser):
         state: dict[str, Any] = vectoriser.to_state()
         damped = _DAMPED if state["sublinear"] else np.empty(0)
@@ -63,7 +63,7 @@ def set_text(core: Any, vectoriser: Vectoriser) -> None:
 
 
 def sparse_core(servable: Servable) -> Any:
-    """What predicts as a servable of sparse classifiers or label trees, and label texts."""
+    """The native core of a servable with sparse classifiers or label trees, and label texts."""
     assert isinstance(servable.fusion, TextMix)
     core = _native.SparsePredictor(servable.vectoriser.n_features, servable.n_labels)
     set_text(core, servable.vectoriser)

@@ -1,6 +1,6 @@
-"""The labels nearest to a label: in the graph that a model passes scores over, and by its classifiers.
+"""The labels nearest to a label, in the model's label graph or by its classifiers.
 
-Knows nothing about names, nor about how a graph was made.
+Knows nothing about names or how a graph was built.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from xclearn.inference.components import Classifier, Scorer
 from xclearn.inference.graph import GameLabels, GameScorer, Graph
 from xclearn.inference.servable import Servable
 
-Neighbours = list[tuple[int, float]]  # labels and how near they are, nearest first
+Neighbours = list[tuple[int, float]]  # labels and similarities, nearest first
 
 
 def label_graph(servable: AnyServable) -> Graph | None:
-    """The graph of labels, of several members the first that has one, or None where the model has none."""
+    """The label graph of the model or of its first member that has one, else None."""
     if not isinstance(servable, Servable):
         found = (label_graph(member) for member in servable.members)
         return next((graph for graph in found if graph is not None), None)
@@ -26,7 +26,7 @@ def label_graph(servable: AnyServable) -> Graph | None:
 
 
 def near_labels(servable: AnyServable, label: int, k: int) -> list[int]:
-    """The k labels nearest to one, by classifier where labels have such vectors, else in the graph, else none."""
+    """The k labels nearest to one: by classifier if labels have vectors, else in the graph, else none."""
     found = near_by_classifier(servable, label, k)
     graph = label_graph(servable) if found is None else None
     if graph is not None:
@@ -35,13 +35,13 @@ def near_labels(servable: AnyServable, label: int, k: int) -> list[int]:
 
 
 def near_in_graph(graph: Graph, label: int, k: int) -> Neighbours:
-    """Of the other labels that pass scores to or from this one, the k with the greatest weight."""
+    """The k labels with the strongest edges to or from this one."""
     weights = np.maximum(graph.matrix[[label]].toarray()[0], graph.matrix[:, [label]].toarray()[:, 0])  # (L,)
     return _best(weights, label, k)
 
 
 def near_by_classifier(servable: AnyServable, label: int, k: int) -> Neighbours | None:
-    """The k labels whose classifiers are most like this one (by cosine); None where labels have no such vectors."""
+    """The k labels with the most similar classifiers by cosine; None if labels have no vectors."""
     if not isinstance(servable, Servable):
         found = (near_by_classifier(member, label, k) for member in servable.members)
         return next((near for near in found if near is not None), None)

@@ -1,6 +1,6 @@
-"""What computes the predictions of one servable: a GPU, the native core, or NumPy.
+"""Chooses what computes the predictions of one servable: a GPU, the native core, or NumPy.
 
-The device comes first; on a CPU the native core answers where it knows every part of the model, else NumPy does. Knows
+The device is chosen first; on a CPU the native core is used if it supports every part of the model, else NumPy. Knows
 nothing about blends, whose members each get their own form.
 """
 
@@ -17,12 +17,12 @@ OneForm: TypeAlias = DevicePredictor | Native | Servable | Ensemble
 
 
 def one_form(servable: Servable | Ensemble, device: str = "cpu", n_threads: int | None = None) -> OneForm:
-    """The fastest form on this device; `auto` is a GPU, if there is one that the model can run on."""
+    """The fastest form on this device; `auto` is a GPU if there is one that can run the model."""
     return _on_device(servable, device) or native_predictor(servable, n_threads) or servable
 
 
 def _on_device(servable: Servable | Ensemble, device: str) -> DevicePredictor | None:
-    """None on a CPU. With `auto` also where the GPU has no room left for the model."""
+    """The form on a GPU; None on a CPU or, with `auto`, if the GPU has too little memory left."""
     try:
         return on_device(servable, device)
     except PlanError:

@@ -1,8 +1,7 @@
-"""A servable with its arrays on a device of torch: many documents at once on a GPU.
+"""Runs a servable on a torch device, for many documents at once on a GPU.
 
-The same components compute there, written once with `arrays.py`; `part_for_cpu` names one that cannot. Texts become
-features on the CPU, and the steps after fusion run there. Products are in float32, so the answers are those of NumPy up
-to rounding.
+The same components run there, as they are written with `arrays.py`; `part_for_cpu` names one that cannot. Vectorisation
+and the steps after fusion stay on the CPU. Products are in float32, so results equal NumPy's up to rounding.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from xclearn.inference.servable import Ensemble, Servable, check_k, in_blocks, m
 if TYPE_CHECKING:
     import torch
 
-_SCORES_AT_ONCE = 1 << 27  # on the device: 512 MiB
-_ROWS_AT_ONCE = 1024  # documents: enough for a product to be worth its labels' reading
+_SCORES_AT_ONCE = 1 << 27  # scores held on the device: 512 MiB
+_ROWS_AT_ONCE = 1024  # documents per block: enough to amortise reading the labels
 
 
 @final
 class DevicePredictor:
-    """Predicts what its servable, or the mean of an ensemble's members, predicts."""
+    """Predicts the same as its servable, or the mean of an ensemble's members."""
 
     def __init__(self, members: Sequence[Servable], scores_at_once: int) -> None:
         self._members, self._scores_at_once = members, scores_at_once
@@ -65,7 +64,7 @@ class DevicePredictor:
 
 @final
 class _Carried(Encoder):
-    """An encoder that has torch of its own, with its vectors carried to the device."""
+    """An encoder that uses torch itself, whose vectors are moved to the device."""
 
     def __init__(self, encoder: Encoder, device: torch.device) -> None:
         self._encoder, self._device = encoder, device
@@ -78,7 +77,7 @@ class _Carried(Encoder):
 def device_predictor(
     servable: Servable | Ensemble, device: str, *, scores_at_once: int = _SCORES_AT_ONCE
 ) -> DevicePredictor:
-    """The servable on a device of torch; a part that computes on a CPU only is refused."""
+    """The servable on a torch device; raises if a part runs on a CPU only."""
     for_cpu = part_for_cpu(servable)
     if for_cpu is not None:
         raise ModelError("the model has a part that runs on a CPU only", got=for_cpu, todo="Use the device cpu.")
@@ -93,7 +92,7 @@ def device_predictor(
 
 
 def on_device(servable: Servable | Ensemble, device: str) -> DevicePredictor | None:
-    """None on a CPU, where native core and NumPy answer. `auto` is a GPU, if there is one that the model can run on."""
+    """The servable on a GPU, or None on a CPU. `auto` is a GPU if there is one that can run the model."""
     if device == "cpu":
         return None
     if device == "auto":
@@ -108,7 +107,7 @@ def on_device(servable: Servable | Ensemble, device: str) -> DevicePredictor | N
 
 
 def device_named(name: str) -> torch.device:
-    """A device of torch that is there, cpu or cuda."""
+    """An available torch device, cpu or cuda."""
     require("torch", f"the device {name}")
     import torch
 
@@ -117,14 +116,14 @@ def device_named(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
         there = "auto, cpu, cuda" if torch.cuda.is_available() else "auto, cpu (no CUDA device is visible)"
-        raise ConfigError("the device is not there", where="device", got=name, allowed=there) from error
+        raise ConfigError("the device is not available", where="device", got=name, allowed=there) from error
     if device.type not in ("cpu", "cuda"):
         raise ConfigError("unsupported device", where="device", got=name, allowed="auto, cpu, cuda")
     return device
 
 
 def part_for_cpu(servable: Servable | Ensemble) -> str | None:
-    """The first part before the steps that computes on a CPU only."""
+    """The first part before the steps that runs on a CPU only, if any."""
     whole = [part for member in _members(servable) for part in _before_steps(member)]
     return next((part.kind for part in _with_inner(whole) if not part.on_device), None)  # type: ignore[attr-defined]
 
@@ -138,13 +137,13 @@ def _before_steps(servable: Servable) -> list[Part]:
 
 
 def _read_encoders(servable: Servable) -> dict[str, Encoder]:
-    """Those whose vectors candidates and scorers read; others are the steps'."""
+    """The encoders that candidates and scorers read; others belong to steps."""
     read = {part.vector for part in (servable.candidates, *servable.scorers) if hasattr(part, "vector")}
     return {name: encoder for name, encoder in servable.encoders.items() if name in read}
 
 
 def _with_inner(parts: Sequence[Any]) -> Iterator[Part]:
-    """These parts, and the parts that they are composed of."""
+    """These parts and all nested parts."""
     for part in parts:
         if isinstance(part, Part):
             yield part
@@ -165,7 +164,7 @@ def _placed_servable(servable: Servable, device: torch.device) -> Servable:
 
 
 def _placed(value: Any, device: torch.device) -> Any:
-    """A value of a field, or a part, with its arrays on the device."""
+    """A field's value, or a part, with its arrays on the device."""
     if isinstance(value, np.ndarray):
         return arrays.tensor(value, device)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A model folder as something to ask: text in, label names and scores out. Imports neither training code nor torch."""
+"""Predicts with a model folder: text in, label names and scores out. Imports neither training code nor torch."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _SHOWN = ("P@1", "P@5", "PSP@5", "R@10")  # metrics in a notebook
 
 
 class Suggestion(NamedTuple):
-    """One label of an answer."""
+    """One predicted label."""
 
     label: str
     score: float
-    text: str | None  # what the label says, where the model knows it
+    text: str | None  # text of the label, if the model has it
 
 
 @final
 class Predictor:
-    """Answers from a loaded model; changes nothing, and may be asked by several threads at once."""
+    """Predicts with a loaded model; immutable and thread-safe."""
 
     def __init__(self, model: Model, n_threads: int | None = None, device: str = "cpu") -> None:
         self.model = model
-        self.n_threads = n_threads  # that share several documents; None: one for each core
-        self.device = device  # cpu, cuda, or auto: a GPU, if there is one that the model can run on
+        self.n_threads = n_threads  # threads for several documents; None: one per core
+        self.device = device  # cpu, cuda, or auto: a GPU if there is one that can run the model
 
     @classmethod
     def load(
@@ -49,7 +49,7 @@ class Predictor:
     ) -> Predictor:
         """Read a model folder; `verify=False` skips the hash of every byte and loads in milliseconds."""
         predictor = cls(load_model(folder, verify=verify), n_threads, device)
-        _ = predictor.answers  # the first text is not to wait for it
+        _ = predictor.answers  # prepared now rather than for the first text
         return predictor
 
     def __repr__(self) -> str:
@@ -70,27 +70,27 @@ class Predictor:
 
     @cached_property
     def answers(self) -> Runner:
-        """On a CPU the native core where it knows every part of the model; else the servable, in NumPy."""
+        """What computes predictions; on a CPU the native core if it supports every part of the model, else NumPy."""
         return runner(self.model, self.device, self.n_threads)
 
     @property
     def points(self) -> OperatingPoints:
-        """What thresholds came to on held-out documents; refused by a model that has learnt none."""
+        """Measurements of thresholds on held-out documents; raises if the model has none."""
         return points_of(self.model.servable)
 
     @property
     def tail(self) -> float | None:
-        """The default weight of rare labels; None where the model has no such weight."""
+        """The default tail exponent; None if the model has no propensities."""
         servable = self.model.servable
         if not isinstance(servable, BlendServable) or servable.inverse_propensity is None:
             return None
         return servable.tail
 
     def require_tail(self, tail: float) -> None:
-        """Refuse an exponent that is out of range, and a model that cannot lift labels of few documents."""
+        """Raise if an exponent is out of range or the model has no propensities."""
         if not isinstance(self.model.servable, BlendServable):
             todo = "Train it with blend, or with calibrate = true; or leave tail out."
-            raise ConfigError("the model knows no propensities", where="tail", got=tail, todo=todo)
+            raise ConfigError("the model has no propensities", where="tail", got=tail, todo=todo)
         self.model.servable.checked_tail(tail)
 
     def predict(
@@ -100,10 +100,10 @@ class Predictor:
         exclude: np.ndarray = NO_PAIRS,
         tail: float | np.ndarray | None = None,
     ) -> TopK:
-        """The k best labels of each document: ids, scores (n, k); `exclude` holds (row, label) pairs to leave out.
+        """The k best labels of each document: ids, scores (n, k), without the (row, label) pairs in `exclude`.
 
-        `tail` from 0 to 1, one for all or (n,), lifts labels of few documents instead of by the model's own: these come
-        first by score / propensity^tail, and the scores stay probabilities.
+        `tail` from 0 to 1, a number or (n,), replaces the model's own exponent for favouring rare labels: labels are
+        ordered by score / propensity^tail, but scores stay probabilities.
         """
         if tail is None:
             return self.answers.predict(documents, k, exclude)
@@ -122,12 +122,12 @@ class Predictor:
         threshold: Threshold | None = None,
         tail: float | None = None,
     ) -> list[list[Suggestion]]:
-        """The same with label names: one list a text, best first; it may be empty where a threshold is asked for."""
+        """The same with label names: one list per text, best first; a threshold may leave lists empty."""
         least = min_score if threshold is None else np.maximum(threshold.least(self.model.servable), min_score)
         return suggestions(self.labels, self.predict(texts, k, exclude, tail), least)
 
     def evaluate(self, data: Any, *, split: str = "test", device: str = "cpu") -> Report:
-        """The metrics on a split of a data set, as `xclearn.evaluate` gives them; `save` writes them into the card."""
+        """The metrics on a split of a data set, as by `xclearn.evaluate`; `save` writes them into the model card."""
         return evaluate_and_note(self, data, split=split, device=device)
 
     def save(self, folder: str | Path, *, replace: bool = False) -> None:
@@ -136,7 +136,7 @@ class Predictor:
 
 
 def suggestions(labels: LabelSet, found: TopK, least: float | np.ndarray = 0.0) -> list[list[Suggestion]]:
-    """The labels found by name: one list a document, best first, without those of a lower score, (L,) or for all."""
+    """Labels by name: one list per document, best first, without scores below `least`, a number or (L,)."""
     there = (found.ids >= 0) & (found.scores >= (least if np.ndim(least) == 0 else np.asarray(least)[found.ids]))
     ids = found.ids[there]
     label_texts = strings_at(labels.texts, ids) if isinstance(labels.texts, Sequence) else repeat(None)

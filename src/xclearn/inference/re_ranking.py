@@ -1,6 +1,6 @@
-"""Re-ranks the best labels of any model: sparse classifiers over the bag, and a tree that calibrates.
+"""Re-ranks the best labels of any model with sparse classifiers, and calibrates scores with a tree.
 
-From ELIAS++ (Gupta et al., NeurIPS 2022). Knows nothing about how classifiers and tree were learnt.
+From ELIAS++ (Gupta et al., NeurIPS 2022). Knows nothing about how classifiers and tree are learnt.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from xclearn.text.vectorisers import SPARSE_ROWS
 @component("sparse_ranker.v1")
 @dataclass(frozen=True)
 class SparseRanker(Part):
-    """How much of a label's score stays: exp(−max(0, 1 − z)³), z = w_l · [bag ; vector] + b_l.
+    """The factor for a label's score: exp(−max(0, 1 − z)³), z = w_l · [bag ; vector] + b_l.
 
-    Both are of unit length; the vector may be left out.
+    Bag and vector have unit length; the vector is optional.
     """
 
     bag: Annotated[str, Vector("bag", (SPARSE_ROWS,))]  # the encoder of sparse unit rows
-    vector: Annotated[str, Vector(optional=True)]  # the encoder whose vector stands after the bag; empty: none does
-    starts: Annotated[np.ndarray, offsets("labels", to="entries")]  # of each label's weights
+    vector: Annotated[str, Vector(optional=True)]  # the encoder whose vector follows the bag; empty: none
+    starts: Annotated[np.ndarray, offsets("labels", to="entries")]  # start of each label's weights
     features: Annotated[
         np.ndarray, ids("entries", below="bag+dim", empty=True)
     ]  # columns of the bag, then of the vector
@@ -49,7 +49,7 @@ class SparseRanker(Part):
         return cls(bag, vector, starts, features, weights.data.astype(np.float32), bias.astype(np.float32))
 
     def __call__(self, vectors: Mapping[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
-        """The share (n, m) of each label, −1 where there is none."""
+        """The factor (n, m) of each label; missing ids are −1."""
         documents = ranker_features(vectors[self.bag], vectors.get(self.vector))  # (n, V + D)
         weights = SparseWeights(self.starts, self.features, self.weights)
         logits = listed_logits(documents, weights, ids) + self.bias[np.maximum(ids, 0)]
@@ -65,19 +65,21 @@ def ranker_features(bag: sp.csr_matrix, vectors: np.ndarray | None) -> sp.csr_ma
 @component("calibration_tree.v1")
 @dataclass(frozen=True)
 class CalibrationTree(Part):
-    """A decision tree over (score now, score before the ranker, documents of the label): the chance of being right."""
+    """A decision tree from score, score before the ranker and label frequency to the probability of being correct."""
 
-    columns: Annotated[np.ndarray, Tensor("nodes", ("int64",), least=0, most=2)]  # which of the three a node asks
-    thresholds: Annotated[np.ndarray, Tensor("nodes")]  # up to which it goes left
+    columns: Annotated[
+        np.ndarray, Tensor("nodes", ("int64",), least=0, most=2)
+    ]  # which of the three features a node tests
+    thresholds: Annotated[np.ndarray, Tensor("nodes")]  # values up to this go left
     left: Annotated[np.ndarray, ids("nodes", below="nodes", kind="int64")]  # a leaf's own number
     right: Annotated[np.ndarray, ids("nodes", below="nodes", kind="int64")]  # a leaf's own number
     chances: Annotated[np.ndarray, Tensor("nodes")]
     label_counts: Annotated[np.ndarray, Tensor("labels")]
-    depth: Number  # questions from the root to the deepest leaf
-    weight: Share  # of the tree's chance against the score
+    depth: Number  # tests from the root to the deepest leaf
+    weight: Share  # weight of the tree's probability against the score
 
     def __call__(self, ids: np.ndarray, now: np.ndarray, before: np.ndarray) -> np.ndarray:
-        """Scores (n, m)."""
+        """Calibrated scores (n, m)."""
         values = calibration_features(ids, now, before, self.label_counts)  # (n, m, 3)
         node = np.zeros(ids.shape, dtype=np.int64)
         for _ in range(self.depth):
@@ -91,7 +93,7 @@ class CalibrationTree(Part):
 
 
 def calibration_features(ids: np.ndarray, now: np.ndarray, before: np.ndarray, label_counts: np.ndarray) -> np.ndarray:
-    """What the tree is asked about (n, m, 3), float32."""
+    """The input of the tree (n, m, 3), float32."""
     return np.stack([now, before, label_counts[np.maximum(ids, 0)]], axis=2).astype(np.float32)
 
 
@@ -99,7 +101,7 @@ def calibration_features(ids: np.ndarray, now: np.ndarray, before: np.ndarray, l
 @component("re_ranking.v1")
 @dataclass(frozen=True)
 class ReRanking(Step):
-    """The best labels by score · share of the ranker, then calibrated; either may be left out."""
+    """Re-ranks the best labels by score · factor, then calibrates; both are optional."""
 
     depth: Count  # labels that are re-ranked
     ranker: Annotated[SparseRanker | None, shares("labels", empty=True)]

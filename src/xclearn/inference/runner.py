@@ -1,7 +1,7 @@
-"""The one place that decides what computes a prediction: a GPU, the native core, or NumPy.
+"""The only place that decides what computes a prediction: a GPU, the native core, or NumPy.
 
-`one_form.py` says how for one servable; the members of a blend each get their own form. `runner` keeps what it made for
-as long as the model lives.
+`one_form.py` decides for one servable; each member of a blend gets its own form. `runner` caches its result as long as
+the model lives.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _made: WeakKeyDictionary[Model, dict[tuple[str, int | None], Runner]] = WeakKeyD
 
 
 def runner(model: Model, device: str = "cpu", n_threads: int | None = None) -> Runner:
-    """What answers for a model on this device; `auto` is a GPU, if there is one that the model can run on."""
+    """The runner of a model on this device; `auto` is a GPU if there is one that can run the model."""
     forms = _made.setdefault(model, {})
     asked = (device, n_threads)
     if asked not in forms:
@@ -33,17 +33,17 @@ def runner(model: Model, device: str = "cpu", n_threads: int | None = None) -> R
 
 
 def form_of(servable: AnyServable, device: str = "cpu", n_threads: int | None = None) -> Runner:
-    """As `runner` for a servable without a model; nothing is kept."""
+    """Like `runner`, for a servable without a model; not cached."""
     if isinstance(servable, BlendServable):
         return replace(servable, sources=answered_on(servable.sources, device, n_threads))
     return one_form(servable, device, n_threads)
 
 
 def answered_on(sources: Sources, device: str, n_threads: int | None = None) -> Sources:
-    """The sources of a blend with each member in the form that answers on this device."""
+    """The sources of a blend with each member in its form for this device."""
     return sources.answered_by([_of_member(member, device, n_threads) for member in sources.members.values()])
 
 
 def _of_member(member: Servable | Ensemble, device: str, n_threads: int | None) -> OneForm:
-    """A member with a part that a device does not know stays on the CPU."""
+    """A member's form; on the CPU if the device does not support one of its parts."""
     return one_form(member, "cpu" if part_for_cpu(member) else device, n_threads)

@@ -1,8 +1,8 @@
-"""A model folder's files as a private copy in memory that no process can change: what a server answers from.
+"""A private, immutable in-memory copy of a model folder's files, from which a server predicts.
 
-A mapped file shows whatever the file holds now: copying over it changes the model, and truncating it ends the process.
-The copy is sealed first and hashed afterwards, so what was verified is what is mapped. All processes that map it share
-its pages; it takes the size of the file, and is freed with the last of them.
+A mapped file always shows the file's current content: overwriting the file changes the model, and truncating it crashes
+the process. The copy is first sealed and then hashed, so the verified bytes are the mapped ones. All processes that map
+it share its pages; it takes as much memory as the file, until the last process ends.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from xclearn.inference.folder import (
     read_json,
 )
 
-_Stamp = tuple[tuple[int, int, int] | None, ...]  # inode, size and time of change of each file, or None: it is gone
+_Stamp = tuple[tuple[int, int, int] | None, ...]  # inode, size and change time of each file, or None if missing
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Sealed:
-    """A verified copy. Pickled to another process of this machine, it is the same memory there."""
+    """A verified copy. Pickling it to another process on this machine shares the same memory."""
 
-    folder: Path  # where it was read
+    folder: Path  # where it was read from
     description: bytes  # model.json
     tensors: int  # the descriptor of the copy
-    stamp: _Stamp  # of the files that were read
+    stamp: _Stamp  # of the files read
 
     @property
     def version(self) -> str:
-        """The first digits of the hash of all that the model is."""
+        """The first digits of a hash of the whole model."""
         return version_of(self.description)
 
     def model(self) -> Model:
-        """The model, on the copy itself."""
+        """The model, mapped from the copy."""
         content = read_description(self.description, self.folder / JSON_FILE)
         return model_of(content, self.folder, _mapped(self.tensors))
 
     def changed(self) -> bool:
-        """Whether the folder on disk is no longer what was read."""
+        """Whether the folder on disk has changed since it was read."""
         return _stamp(self.folder) != self.stamp
 
     def close(self) -> None:
-        """Let go of the copy; models made of it keep what they map."""
+        """Release the copy; models made from it keep their mappings."""
         os.close(self.tensors)
 
     def __reduce__(self) -> Any:
@@ -70,7 +70,7 @@ class Sealed:
 
 
 def version_of(description: bytes) -> str:
-    """That of a model whose model.json holds these bytes."""
+    """The version of a model with this model.json."""
     return hashlib.sha256(description).hexdigest()[:12]
 
 
@@ -79,9 +79,9 @@ def _received(folder: Path, description: bytes, tensors: Any, stamp: _Stamp) -> 
 
 
 def seal(folder: str | Path) -> Sealed:
-    """Copy, seal, and hash every byte; refuse what is not what model.json says."""
+    """Copy, seal and hash every byte; raises if it differs from model.json."""
     path = Path(folder)
-    stamp = _stamp(path)  # before reading: what changes meanwhile is seen as a change
+    stamp = _stamp(path)  # before reading, so that concurrent changes are noticed
     description = read_json(path / JSON_FILE)
     files = read_description(description, path / JSON_FILE)["files"]
     check_file(path / CARD_FILE, files.get(CARD_FILE), verify=True)
@@ -96,7 +96,7 @@ def seal(folder: str | Path) -> Sealed:
 
 
 def _copied(path: Path) -> int:
-    """A descriptor of a copy of the file that cannot be written or cut short any more."""
+    """A descriptor of a copy of the file that can no longer be written or truncated."""
     with contextlib.ExitStack() as stack:
         try:
             source = stack.enter_context(path.open("rb"))
@@ -115,14 +115,14 @@ def _copied(path: Path) -> int:
 
 
 def _memory_file() -> BinaryIO:
-    """Where there is no memory that can be sealed, a file without a name: no other program can open it."""
+    """An unnamed file, for systems without sealable memory; no other program can open it."""
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("xclearn-model", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb")
     return tempfile.TemporaryFile(prefix="xclearn-model-")
 
 
 def _mapped(descriptor: int) -> np.ndarray:
-    """The bytes, read-only. Privately: kernels before 6.7 refuse to share what is sealed against writing."""
+    """The bytes, mapped read-only; privately, because kernels before 6.7 cannot share write-sealed memory."""
     if not os.fstat(descriptor).st_size:
         return np.zeros(0, np.uint8)
     if hasattr(mmap, "MAP_PRIVATE"):

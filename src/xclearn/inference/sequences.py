@@ -1,7 +1,7 @@
-"""Encoders that read token ids in the order of the text: a convolution in NumPy, and a transformer in torch.
+"""Encoders that read token ids in text order: a convolution in NumPy and a transformer in torch.
 
-The transformer needs the extra `transformer`; its weights and its configuration travel in the model folder, and loading
-them runs no code of theirs. Nothing here knows an algorithm or how an encoder was trained.
+The transformer needs the extra `transformer`; its weights and configuration are part of the model folder, and loading
+them runs no foreign code. Knows nothing about algorithms or training.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 TEXT_TRANSFORMERS = (
     *("albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet"),
     *("roberta", "xlm-roberta"),
-)  # other types of the library may fetch files or code of their own
-_CODE = ("auto_map", "attn_implementation", "quantization_config")  # names what is to be run
-_KINDS = ("float32", "float64", "int64", "int32", "int8", "uint8", "bool")  # of a transformer's tensors
+)  # other types may fetch files or code
+_CODE = ("auto_map", "attn_implementation", "quantization_config")  # keys that select code to run
+_KINDS = ("float32", "float64", "int64", "int32", "int8", "uint8", "bool")  # types of a transformer's tensors
 
-_AT_ONCE = 64  # texts encoded at a time: what is held for each is many times its vector
-_VALUES_AT_ONCE = 1 << 26  # of the tokens that filters see: fewer long texts than short ones
-_AT_ONCE_ON_GPU = 512  # fewer would leave it idle
+_AT_ONCE = 64  # texts per batch: activations are many times the size of the vectors
+_VALUES_AT_ONCE = 1 << 26  # token values per batch, so that batches of long texts are smaller
+_AT_ONCE_ON_GPU = 512  # fewer would leave the GPU idle
 
 
 @final
@@ -51,7 +51,7 @@ class Filters(Part):
         return self.weight.shape[2]
 
     def __call__(self, tokens: np.ndarray) -> np.ndarray:
-        """max(0, filter) at each place: (n, T, E) → (n, T − width + 1, F)."""
+        """max(0, filter) at each position: (n, T, E) → (n, T − width + 1, F)."""
         places = np.lib.stride_tricks.sliding_window_view(tokens, self.width, axis=1)  # (n, P, E, width)
         found = np.tensordot(places, self.weight, axes=([2, 3], [1, 2])) + self.bias
         return np.maximum(found, 0)
@@ -61,7 +61,7 @@ class Filters(Part):
 @component("convolution.v1")
 @dataclass(frozen=True)
 class Convolution(Encoder):
-    """Filters over token embeddings, the largest value in each of `n_pools` parts of the text, one layer, ReLU."""
+    """Filters over token embeddings, max-pooling over `n_pools` parts of the text, one dense layer, ReLU."""
 
     reads: ClassVar[tuple[str, ...]] = (SEQUENCES,)
     token_embeddings: Annotated[np.ndarray, Tensor("features embedding")]
@@ -94,11 +94,13 @@ class Convolution(Encoder):
     def fits(self, scope: Scope, /) -> None:
         pooled = self.n_pools * sum(len(each.bias) for each in self.filters)
         if scope.sizes["pooled"] != pooled:
-            raise ModelError("convolution.v1 has a weight of another width", got=self.weight.shape, allowed=f"{pooled}")
+            raise ModelError(
+                "convolution.v1 has a weight of the wrong width", got=self.weight.shape, allowed=f"{pooled}"
+            )
 
 
 def pool(values: np.ndarray, n_pools: int) -> np.ndarray:
-    """The largest value in each of `n_pools` parts: (n, P, F) → (n, F · n_pools), the parts of a filter together."""
+    """Max-pooling over `n_pools` parts: (n, P, F) → (n, F · n_pools), with the parts of a filter contiguous."""
     places = values.shape[1]
     ends = [(i * places // n_pools, -(-(i + 1) * places // n_pools)) for i in range(n_pools)]
     parts = [values[:, begin:end].max(axis=1) for begin, end in ends]
@@ -109,13 +111,13 @@ def pool(values: np.ndarray, n_pools: int) -> np.ndarray:
 @component("transformer.v1")
 @dataclass(frozen=True)
 class Transformer(Encoder):
-    """A transformer's last layer, as one vector a text. On a GPU, where there is one, in bfloat16 as in training."""
+    """A transformer's last layer pooled to one vector per text; on a GPU in bfloat16, as in training."""
 
     reads: ClassVar[tuple[str, ...]] = (SEQUENCES,)
     on_device = True
-    config: str  # JSON, as the transformers library writes it
+    config: str  # JSON written by the transformers library
     weights: Annotated[Mapping[str, np.ndarray], Tensor("...", _KINDS, empty=True)]
-    n_features: Annotated[int, SizeOf("features")]  # tokens of its vectoriser
+    n_features: Annotated[int, SizeOf("features")]  # number of tokens of its vectoriser
     pooling: Literal["mean", "first"]
 
     @property
@@ -133,12 +135,12 @@ class Transformer(Encoder):
             try:
                 return torch.cat([transformer_vectors(model, part, self.pooling) for part in parts]).cpu().numpy()
             except IndexError as error:
-                raise ModelError("the transformer has no positions for so long a text", got=str(error)) from error
+                raise ModelError("the text is longer than the transformer's positions", got=str(error)) from error
 
     def fits(self, _: Scope, /) -> None:
         table = self._model.get_input_embeddings().weight
         if table.shape[0] < self.n_features:
-            raise ModelError("the transformer knows fewer tokens than its vectoriser", got=tuple(table.shape))
+            raise ModelError("the transformer has fewer tokens than its vectoriser", got=tuple(table.shape))
 
     @cached_property
     def _model(self) -> Any:
@@ -147,13 +149,13 @@ class Transformer(Encoder):
 
         try:
             config = library.AutoConfig.for_model(**self._settings())
-            with torch.device("meta"):  # a configuration in a few digits must not take more than the weights do
+            with torch.device("meta"):  # a small configuration must not allocate more memory than the weights
                 promised = library.AutoModel.from_config(config, trust_remote_code=False).state_dict()
             if {name: tuple(value.shape) for name, value in promised.items()} != self._shapes():
                 raise ValueError("weights and configuration differ in shape")
             model = library.AutoModel.from_config(config, trust_remote_code=False)
             model.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in self.weights.items()})
-        except Exception as error:  # whatever the library raises at a foreign configuration
+        except Exception as error:  # the library may raise anything for a foreign configuration
             raise ModelError("the transformer cannot be built", where="transformer.v1", got=str(error)) from error
         return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -161,7 +163,7 @@ class Transformer(Encoder):
         return {name: array.shape for name, array in self.weights.items()}
 
     def _settings(self) -> dict[str, Any]:
-        """The configuration without what would make the library run or fetch anything."""
+        """The configuration without keys that would make the library run or fetch code."""
         settings = json.loads(self.config)
         if settings["model_type"] not in TEXT_TRANSFORMERS:
             raise ValueError(settings["model_type"])
@@ -172,7 +174,7 @@ class Transformer(Encoder):
 
 
 def transformers_library() -> Any:
-    """The transformers library, or the error that says how to get it."""
+    """The transformers library; raises the error that says how to install it."""
     for package in ("transformers", "torch"):
         require(package, "a transformer")
     import transformers
@@ -181,11 +183,11 @@ def transformers_library() -> Any:
 
 
 def transformer_vectors(model: Any, ids: torch.Tensor, pooling: str) -> torch.Tensor:
-    """Token ids (n, T), −1 where there are none, → (n, D): the first token's vector or the mean of all."""
+    """Token ids (n, T), padded with −1 → (n, D): the first token's vector or the mean."""
     width = max(1, int((ids >= 0).sum(dim=1).max()))
     ids = ids[:, :width].long()
     there = (ids >= 0).long()  # (n, t)
-    there[:, 0] = 1  # a text without tokens is one padding token: attention to nothing is not a number
+    there[:, 0] = 1  # an empty text gets one padding token, as attention over nothing is NaN
     hidden = model(input_ids=ids.clamp(min=0), attention_mask=there).last_hidden_state  # (n, t, D)
     if pooling == "first":
         return hidden[:, 0].float()

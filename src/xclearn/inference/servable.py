@@ -1,6 +1,6 @@
-"""The one thing every algorithm ends as: a vectoriser, named encoders, one candidate stage, scorers, one fusion, steps.
+"""The form in which every algorithm predicts: vectoriser, named encoders, candidate stage, scorers, fusion, steps.
 
-The servable predicts label ids from documents. It knows neither the algorithm that made it, nor label names, nor files.
+A servable predicts label ids from documents. It knows nothing about algorithms, label names or files.
 """
 
 from __future__ import annotations
@@ -22,74 +22,74 @@ from xclearn.inference.declared import Encoded, Part, Scope, check, check_types
 from xclearn.text import Vectoriser, same_vectoriser
 
 _SCORES_AT_ONCE = 1 << 24  # scores held in memory at a time: 64 MB
-_MEMBER_DEPTH = 100  # labels each ensemble member is asked for
+_MEMBER_DEPTH = 100  # labels requested from each ensemble member
 
 
 @final
 @component("servable.v1")
 @dataclass(frozen=True)
 class Servable(Part):
-    """Documents in, the k best label ids and their scores out."""
+    """Predicts the k best label ids and their scores."""
 
     vectoriser: Vectoriser
     encoders: Mapping[str, Encoder]
     candidates: Candidates
     scorers: Sequence[Scorer]
     fusion: Fusion
-    steps: Sequence[Step] = field(default_factory=list)  # after fusion, one after the other
+    steps: Sequence[Step] = field(default_factory=list)  # applied in order after fusion
 
     @property
     def n_labels(self) -> int:
         return self.scorers[0].n_labels
 
     def check(self, *, values: bool = True) -> None:
-        """Refuse parts that are not as declared or do not fit each other: a model folder is untrusted input.
+        """Raise unless all parts are as declared and fit each other: a model folder is untrusted input.
 
-        `values` also reads every float; without, indices, offsets, shapes and settings are checked, so that nothing
-        can be read from outside the tensors.
+        `values` also reads every float; otherwise only indices, offsets, shapes and settings are checked, which
+        prevents reads outside the tensors.
         """
         check_types(self)
         vectors = {name: self._encoded(encoder, values) for name, encoder in self.encoders.items()}
         scope = Scope({}, vectors, values)
         scope.sizes.update(scorers=len(self.scorers), searched=not isinstance(self.candidates, AllLabels))
         if not self.scorers:
-            raise ModelError("the model has no scorer")
+            raise ModelError("the model has no scorers")
         for part in (*self.scorers, self.candidates, self.fusion, *self.steps):
             sizes = scope.inner({name: name for name in ("labels", "scorers", "searched")})
             check(part, sizes)
             scope.sizes["labels"] = sizes.sizes["labels"]
 
     def _encoded(self, encoder: Encoder, values: bool) -> Encoded:
-        """The vector that an encoder makes, if it fits."""
+        """The output of an encoder, after checking it."""
         check(encoder, Scope({"features": self.vectoriser.n_features}, {}, values))
         self.require_readable(encoder)
         return Encoded(encoder.dim, encoder.gives)
 
     def require_readable(self, encoder: Encoder) -> None:
-        """Refuse an encoder of other features than the vectoriser makes."""
+        """Raise unless the encoder can read the vectoriser's features."""
         gives = self.vectoriser.gives
         if gives not in encoder.reads:
-            raise ModelError("an encoder reads other features", got=gives, allowed=" or ".join(encoder.reads))
+            raise ModelError("an encoder cannot read the features", got=gives, allowed=" or ".join(encoder.reads))
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
         """The `k` best labels of each document (fewer when there are fewer labels), best first.
 
-        `exclude` (m, 2) holds (document row, label) pairs that are not to be predicted.
+        `exclude` (m, 2) holds (document row, label) pairs that must not be predicted.
         """
         check_k(k)
         return self.rank(self.vectoriser.transform(documents), k, exclude)
 
     def rank(self, features: sp.csr_matrix | np.ndarray, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
-        """`predict` for documents that are features already."""
+        """`predict` for documents given as features."""
         at_once = max(1, _SCORES_AT_ONCE // self.n_labels)
         return in_blocks(self.best, features, min(k, self.n_labels), exclude, at_once)
 
     def best(
         self, features: sp.csr_matrix | np.ndarray, k: int, exclude: np.ndarray, labels_at_once: int | None = None
     ) -> TopK:
-        """As `rank`, of documents that fit into memory together; the arrays are where those of the parts are.
+        """Like `rank`, for documents that fit into memory together; results are on the device of the parts.
 
-        Where every label is scored, `labels_at_once` are at a time; by default all.
+        If every label is scored, labels are scored in blocks of `labels_at_once`; by default all at once.
         """
         vectors = {name: encoder.encode(features) for name, encoder in self.encoders.items()}
         if not self.steps:
@@ -101,17 +101,17 @@ class Servable(Part):
 
     @property
     def step_encoders(self) -> dict[str, Encoder]:
-        """Those whose vectors the steps read."""
+        """The encoders whose vectors the steps read."""
         read = {name for step in self.steps for name in step.reads}
         return {name: encoder for name, encoder in self.encoders.items() if name in read}
 
     @property
     def fused_depth(self) -> int:
-        """How many labels the first step reads; independent of k, so that k does not change the answer."""
+        """How many labels the first step reads; independent of k, so that k does not change the results."""
         return min(self.steps[0].depth, self.n_labels)
 
     def after_steps(self, vectors: Mapping[str, np.ndarray], fused: TopK, k: int, exclude: np.ndarray) -> TopK:
-        """What the steps make of the best labels by fusion."""
+        """Apply the steps to the best labels by fusion."""
         ids, scores = fused
         for step in self.steps:
             ids, scores = step(vectors, *best_of_candidates(ids, scores, min(step.depth, self.n_labels)))
@@ -129,11 +129,11 @@ class Servable(Part):
         return best_of_candidates(ids, self._without(exclude, ids, scores), k)
 
     def _without(self, exclude: np.ndarray, ids: Array, scores: Array) -> Array:
-        """The scores (n, m), −∞ where the pair is excluded."""
+        """The scores (n, m), −∞ for excluded pairs."""
         return arrays.module(ids).where(_among(ids, exclude, self.n_labels), -np.inf, scores)
 
     def _best_of_all(self, vectors: Mapping[str, Array], k: int, exclude: np.ndarray, at_once: int) -> TopK:
-        """With one scorer rank by its logit, as every fusion is monotone in it, and fuse k values instead of L."""
+        """Rank a single scorer by its logit, as every fusion is monotone in it, and fuse only k values instead of L."""
         found = [self._best_of_block(vectors, k, exclude, own) for own in blocks(self.n_labels, at_once)]
         xp = arrays.module(found[0][0])
         ids, best = (xp.concatenate(parts, axis=1) for parts in zip(*found, strict=True)) if found[1:] else found[0]
@@ -146,7 +146,7 @@ class Servable(Part):
     def _best_of_block(
         self, vectors: Mapping[str, Array], k: int, exclude: np.ndarray, own: slice
     ) -> tuple[Array, Array]:
-        """The best labels of a block of them, and what each is ranked by."""
+        """The best labels of a block, and their ranking keys."""
         scorers = self.scorers if own.stop - own.start == self.n_labels else [each.block(own) for each in self.scorers]
         logits = [scorer.score_all(vectors[scorer.vector]) for scorer in scorers]  # each (n, own)
         ranked = logits[0] if len(logits) == 1 else self.fusion(None, logits)
@@ -160,7 +160,7 @@ class Servable(Part):
 @component("ensemble.v1")
 @dataclass(frozen=True)
 class Ensemble(Part):
-    """Several servables over the same labels and vectoriser; a label's score is the mean of theirs, 0 where missing."""
+    """Several servables over the same labels and vectoriser; scores are averaged, with 0 for missing labels."""
 
     members: Sequence[Servable]
 
@@ -173,10 +173,10 @@ class Ensemble(Part):
         return self.members[0].vectoriser
 
     def check(self, *, values: bool = True) -> None:
-        """Refuse members that do not fit each other."""
+        """Raise unless the members fit each other."""
         check_types(self)
         if not self.members:
-            raise ModelError("the ensemble has no member")
+            raise ModelError("the ensemble has no members")
         for member in self.members:
             member.check(values=values)
             if member.n_labels != self.n_labels:
@@ -185,12 +185,12 @@ class Ensemble(Part):
                 raise ModelError("ensemble members differ in their vocabulary or features")
 
     def predict(self, documents: Documents, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
-        """As `Servable.predict`; each member is asked for more than k, as they need not agree."""
+        """Like `Servable.predict`; each member predicts more than k labels, as they may disagree."""
         check_k(k)
         return self.rank(self.vectoriser.transform(documents), k, exclude)
 
     def rank(self, features: sp.csr_matrix | np.ndarray, k: int, exclude: np.ndarray = NO_PAIRS) -> TopK:
-        """`predict` for documents that are features already."""
+        """`predict` for documents given as features."""
         depth = member_depth(k, self.n_labels)
         found = [member.rank(features, depth, exclude) for member in self.members]
         return mean_of(found, min(k, self.n_labels))
@@ -203,7 +203,7 @@ def in_blocks(
     exclude: np.ndarray,
     at_once: int,
 ) -> TopK:
-    """What `best` finds in the features (n, V), `at_once` documents at a time."""
+    """The results of `best` for features (n, V), in blocks of `at_once` documents."""
     total = features.shape[0]
     found = TopK(np.empty((total, k), np.int64), np.empty((total, k), np.float32))
     for rows in blocks(total, at_once):
@@ -220,12 +220,12 @@ def check_k(k: object) -> None:
 
 
 def member_depth(k: int, n_labels: int) -> int:
-    """How many labels each member of an ensemble is asked for."""
+    """How many labels each ensemble member predicts."""
     return min(n_labels, max(_MEMBER_DEPTH, 2 * k))
 
 
 def mean_of(found: Sequence[TopK], k: int) -> TopK:
-    """The k best labels by the mean of what the members of an ensemble found; 0 where a member does not name one."""
+    """The k best labels by the mean score of the ensemble members, with 0 for labels that a member did not find."""
     xp = arrays.module(found[0].ids)
     ids = xp.concatenate([part.ids for part in found], axis=1)  # (n, members · depth)
     scores = xp.concatenate([xp.where(part.ids < 0, 0, part.scores) for part in found], axis=1) / len(found)
@@ -233,7 +233,7 @@ def mean_of(found: Sequence[TopK], k: int) -> TopK:
 
 
 def _merged(ids: Array, scores: Array) -> tuple[Array, Array]:
-    """Equal ids of a row become one, with their scores summed; the others of them become −1 with score −inf."""
+    """Merge equal ids of a row, summing their scores; duplicates become −1 with score −inf."""
     xp = arrays.module(ids)
     order = xp.argsort(ids, axis=1, stable=True)
     ids = arrays.take_along(ids, order)
@@ -247,15 +247,15 @@ def _merged(ids: Array, scores: Array) -> tuple[Array, Array]:
 
 
 def _among(ids: Array, pairs: np.ndarray, n_labels: int) -> Array:
-    """Which entries (n, m) stand in `pairs` of (row, label)."""
+    """Which entries (n, m) are in `pairs` of (row, label)."""
     keys = arrays.numbers(len(ids), ids)[:, None] * n_labels + ids
     return arrays.module(ids).isin(keys, arrays.like(ids, pairs[:, 0] * n_labels + pairs[:, 1])) & (ids >= 0)
 
 
 def best_of_candidates(ids: Array, scores: Array, k: int) -> TopK:
-    """The k best of (n, m) candidates, score descending, then id ascending; −1 where there are fewer."""
+    """The k best of (n, m) candidates by score descending, then id ascending; padded with −1."""
     xp = arrays.module(ids)
-    scores = xp.where(xp.isnan(scores), -np.inf, scores)  # of weights that overflow, or that nobody verified
+    scores = xp.where(xp.isnan(scores), -np.inf, scores)  # from overflow or unverified weights
     order = arrays.lexsort((ids, -scores))[:, :k]
     best = arrays.take_along(scores, order)
     chosen = arrays.take_along(ids, order)

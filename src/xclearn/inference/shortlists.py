@@ -1,6 +1,6 @@
-"""Candidate stages that give each label a similarity or a path's chance, and the fusion that counts it beside a logit.
+"""Candidate stages that give labels a similarity or path probability, and the fusion that mixes it with a logit.
 
-Knows nothing about how centres, clusters or edges were learnt.
+Knows nothing about how centroids, clusters or edges were learnt.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from xclearn.inference.forms import Core, NoNativeForm, exact_rows, native_form_
 @component("centroid_search.v1")
 @dataclass(frozen=True)
 class CentroidSearch(Candidates):
-    """The labels whose centres are nearest to the vector. The cosine with a label's nearest centre stands as its logit.
+    """The labels whose centroids are nearest to the vector; their logit is the cosine with the nearest centroid.
 
-    A label may have several centres, or none: then it is never found.
+    A label may have several centroids, or none, in which case it is never found.
     """
 
     on_device, own_logits = True, True
     vector: Annotated[str, Vector()]  # the encoder whose vector is compared
     centres: Annotated[np.ndarray, Tensor("centres dim", ("float32",))]  # of length one
-    labels: Annotated[np.ndarray, ids("centres", below="labels")]  # of each centre, ascending
+    labels: Annotated[np.ndarray, ids("centres", below="labels")]  # label of each centroid, ascending
     size: Count  # labels found
 
     @property
@@ -42,7 +42,7 @@ class CentroidSearch(Candidates):
 
     @cached_property
     def _with_centres(self) -> tuple[Array, Array]:
-        """The labels that have centres, and which of these each centre (M,) is of."""
+        """The labels that have centroids, and the index of each centroid's label (M,) among them."""
         xp = arrays.module(self.labels)
         labels, numbers = xp.unique(self.labels, return_inverse=True)
         return xp.asarray(labels, dtype=xp.int64), numbers
@@ -56,7 +56,7 @@ class CentroidSearch(Candidates):
 
     def fits(self, _: Scope, /) -> None:
         if (self.labels[1:] < self.labels[:-1]).any():
-            raise ModelError("centroid_search.v1 has labels that do not ascend")
+            raise ModelError("centroid_search.v1: labels must ascend")
 
 
 @native_form_of(CentroidSearch)
@@ -69,24 +69,24 @@ def _(stage: CentroidSearch, core: Core) -> None:
 @component("learned_edges.v1")
 @dataclass(frozen=True)
 class LearnedEdges(Candidates):
-    """The labels at the end of the best paths: a cluster's chance min(1, scale · softmax) times an edge's to the label.
+    """The labels on the best paths: the cluster's probability min(1, scale · softmax) times the edge's.
 
-    A label that several paths lead to has the best one. The candidate logit is the log-odds of the path's chance.
+    A label takes its best path. The candidate logit is the log-odds of the path's probability.
     """
 
     on_device, own_logits = True, True
     vector: Annotated[str, Vector()]  # the encoder whose vector the clusters read
     weight: Annotated[np.ndarray, Tensor("clusters dim", ("float32",))]
     bias: Annotated[np.ndarray, Tensor("clusters", ("float32",))]
-    scale: Rate  # how many clusters may be certain at once
+    scale: Rate  # softmax scale before clamping at 1
     beam: Count  # clusters kept
-    labels: Annotated[np.ndarray, ids("clusters slots", below="labels", least=-1)]  # where edges lead; −1: nowhere
+    labels: Annotated[np.ndarray, ids("clusters slots", below="labels", least=-1)]  # label of each edge; −1: none
     edges: Annotated[np.ndarray, Tensor("clusters slots", ("float32",), least=0, most=1)]  # probabilities
     size: Count  # labels kept
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        return 12 * self.beam * self.labels.shape[1]  # paths and their labels, the same in order, and the orders
+        return 12 * self.beam * self.labels.shape[1]  # paths and labels, their sorted copies, and the sort orders
 
     def find(self, vectors: Mapping[str, Array]) -> tuple[Array, Array]:
         xp = arrays.module(self.edges)
@@ -108,7 +108,7 @@ def _(stage: LearnedEdges, core: Core) -> None:
 
 
 def best_paths(ids: Array, scores: Array) -> tuple[Array, Array]:
-    """(n, m) → each id of a row once with its highest score, best first, ties by id; −1 and 0 fill the row."""
+    """(n, m) → each distinct id of a row with its highest score, best first, ties by id; padded with −1 and 0."""
     xp = arrays.module(ids)
     order = arrays.lexsort((-scores, ids))
     ids = arrays.take_along(ids, order)
@@ -124,18 +124,18 @@ def best_paths(ids: Array, scores: Array) -> tuple[Array, Array]:
 @component("mix.v1")
 @dataclass(frozen=True)
 class Mix(Fusion):
-    """weight · σ(scorers) + (1 − weight) · σ(candidate); the logits of several scorers are added up with weights.
+    """weight · σ(scorers) + (1 − weight) · σ(candidate), where the logits of scorers are summed with weights.
 
-    With `by_row` each of the two is divided by the largest of its row, as the published code of Astec does.
+    With `by_row`, each of the two terms is divided by its row's maximum, as in Astec's published code.
     """
 
     on_device = True
     scorer_weights: list[float]  # one for each scorer
-    weight: Share  # of the scorers against the candidates
+    weight: Share  # weight of the scorers against the candidates
     by_row: bool
 
     def __call__(self, candidate: Array | None, logits: Sequence[Array]) -> Array:
-        assert candidate is not None  # `check` has seen to it
+        assert candidate is not None  # ensured by `check`
         xp, there = arrays.module(candidate), candidate != -np.inf
         added = sum(weight * xp.where(there, own, 0) for weight, own in zip(self.scorer_weights, logits, strict=True))
         scored, similar = (xp.where(there, arrays.sigmoid(part), 0) for part in (added, candidate))
@@ -146,7 +146,7 @@ class Mix(Fusion):
     def fits(self, scope: Scope, /) -> None:
         if not scope.sizes["searched"] or scope.sizes["scorers"] != len(self.scorer_weights):
             got = (len(self.scorer_weights), scope.sizes["scorers"])
-            raise ModelError("mix.v1 has no candidates, or other scorers", got=got)
+            raise ModelError("mix.v1 has no candidates or the wrong number of scorers", got=got)
 
 
 @native_form_of(Mix)
@@ -157,7 +157,7 @@ def _(fusion: Mix, core: Core) -> None:
 
 
 def log_odds(chance: Array) -> Array:
-    """log p / (1 − p): σ of it is the chance again; ±∞ at 1 and 0."""
+    """log p / (1 − p), the inverse of σ; ±∞ at 1 and 0."""
     xp = arrays.module(chance)
     with np.errstate(divide="ignore"):
         return xp.log(chance) - xp.log1p(-chance)

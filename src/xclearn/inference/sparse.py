@@ -1,7 +1,7 @@
-"""Parts of a servable whose weights are sparse: features as they are, linear classifiers, label trees, their fusion.
+"""Components with sparse weights: pass-through features, linear classifiers, label trees, and their fusion.
 
-Everything here reads the document's features themselves, so there is nothing to encode. Knows nothing about how weights
-were trained, and nothing about label names.
+All of them read the document's features directly, so there is nothing to encode. Knows nothing about how weights were
+trained or about label names.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from xclearn.text.vectorisers import DENSE_ROWS, SPARSE_ROWS
 from xclearn.text.weighting import rows_of
 from xclearn.text.weighting import unit_rows as unit_values
 
-LossName = Literal["squared_hinge", "logistic", "log"]  # how a logit becomes a probability; log: it is one's logarithm
+LossName = Literal[
+    "squared_hinge", "logistic", "log"
+]  # how a logit becomes a probability; log: it is a log-probability
 
 
 @final
 @component("sparse_features.v1")
 @dataclass(frozen=True)
 class SparseFeatures(Encoder):
-    """The features themselves, as sparse rows; scaled to Euclidean length one if `unit`."""
+    """The features as sparse rows, scaled to unit length if `unit`."""
 
     gives: ClassVar[str] = SPARSE_ROWS
     n_features: Annotated[int, SizeOf("features")]
@@ -52,7 +54,7 @@ def _(_: SparseFeatures, core: Any) -> bool:  # noqa: ARG001
 
 
 def unit_rows(rows: sp.csr_matrix) -> sp.csr_matrix:
-    """Each row scaled to Euclidean length one; a zero row stays zero."""
+    """Each row scaled to unit length; zero rows stay zero."""
     scaled = unit_values(rows.data.astype(np.float64), rows_of(rows.indptr)).astype(np.float32)
     return sp.csr_matrix((scaled, rows.indices, rows.indptr), rows.shape)
 
@@ -61,10 +63,10 @@ def unit_rows(rows: sp.csr_matrix) -> sp.csr_matrix:
 @component("sparse_classifier.v1")
 @dataclass(frozen=True)
 class SparseClassifier(Scorer):
-    """logit = w_l · x + b_l; the weights stand by feature, as a document asks for those of its own."""
+    """logit = w_l · x + b_l, with weights stored by feature, so that a document reads only those of its features."""
 
     vector: Annotated[str, Vector(forms=(SPARSE_ROWS,))]  # the encoder whose vector it reads
-    starts: Annotated[np.ndarray, offsets("dim", to="entries")]  # of each feature's weights
+    starts: Annotated[np.ndarray, offsets("dim", to="entries")]  # start of each feature's weights
     labels: Annotated[np.ndarray, ids("entries", below="labels", empty=True)]
     weights: Annotated[np.ndarray, Tensor("entries", ("float32",), empty=True)]
     bias: Annotated[np.ndarray, Tensor("labels", ("float32",))]
@@ -97,10 +99,10 @@ class SparseClassifier(Scorer):
 @component("tree_level.v1")
 @dataclass(frozen=True)
 class TreeLevel(Part):
-    """The classifiers of one level's nodes, by parent and feature: all children of a parent are scored together."""
+    """The classifiers of one tree level, stored by parent and feature: children of a parent are scored together."""
 
     children: Annotated[np.ndarray, offsets("parents", to="children")]
-    starts: Annotated[np.ndarray, offsets("parents", to="entries")]  # of each parent's weights
+    starts: Annotated[np.ndarray, offsets("parents", to="entries")]  # start of each parent's weights
     features: Annotated[np.ndarray, ids("entries", below="dim", empty=True)]  # ascending within a parent
     nodes: Annotated[np.ndarray, ids("entries", below="children", empty=True)]  # the child of each weight
     weights: Annotated[np.ndarray, Tensor("entries", ("float32",), empty=True)]
@@ -108,7 +110,7 @@ class TreeLevel(Part):
 
     @classmethod
     def of(cls, children: np.ndarray, weights: sp.csr_matrix, bias: np.ndarray) -> TreeLevel:
-        """From the weights (C, V) of all children, one parent's after the other's."""
+        """From the weights (C, V) of all children, sorted by parent."""
         parent_of_child = np.repeat(np.arange(len(children) - 1), np.diff(children))
         node = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
         parent = parent_of_child[node]
@@ -125,16 +127,16 @@ class TreeLevel(Part):
 
     @cached_property
     def _keys(self) -> np.ndarray:
-        """Parent and feature of each weight in one number, ascending, (E,)."""
+        """Parent and feature of each weight as one ascending number, (E,)."""
         parent = np.repeat(np.arange(len(self.starts) - 1, dtype=np.int64), np.diff(self.starts))
         return (parent << 32) | self.features
 
     def score(self, documents: sp.csr_matrix, rows: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, ...]:
-        """For m pairs of a document and a parent: pair, child and logit of every child of every pair."""
+        """For m pairs of a document and a parent: the pair, child and logit of every child."""
         pair, children = ranges(self.children[parents], self.children[parents + 1])
         logits = self.bias[children].astype(np.float64)
         sizes = self.children[parents + 1] - self.children[parents]
-        first = np.cumsum(sizes) - sizes  # (m,) where the logits of a pair start
+        first = np.cumsum(sizes) - sizes  # (m,) start of each pair's logits
         asking, entry = ranges(documents.indptr[rows], documents.indptr[rows + 1])
         keys = (parents[asking] << 32) | documents.indices[entry]
         question, found = ranges(np.searchsorted(self._keys, keys), np.searchsorted(self._keys, keys, "right"))
@@ -148,7 +150,7 @@ class TreeLevel(Part):
         own = (self.nodes >= self.children[parent]) & (self.nodes < self.children[parent + 1])
         keys = self._keys
         if (keys[1:] < keys[:-1]).any() or not own.all() or (self.children[1:] <= self.children[:-1]).any():
-            raise ModelError("tree_level.v1 has nodes that do not stand with their parents, or a parent without any")
+            raise ModelError("tree_level.v1 has nodes outside their parent, or a parent without children")
 
 
 @final
@@ -158,10 +160,10 @@ class Tree(Part):
     """Levels from the root to the labels; the nodes of the last level are labels."""
 
     levels: Annotated[list[TreeLevel], Chain("parents", "children", end="labels", start=1)]
-    labels: Annotated[np.ndarray, ids("labels", below="labels", kind="int64")]  # of each node of the last level
+    labels: Annotated[np.ndarray, ids("labels", below="labels", kind="int64")]  # label of each node of the last level
 
     def search(self, documents: sp.csr_matrix, loss: str, beam: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Document row, label and log-probability of every label below the best `beam` nodes of each level."""
+        """Document row, label and log-probability of every label reached with a beam of `beam` nodes per level."""
         n = documents.shape[0]
         rows = np.arange(n)
         nodes = np.zeros(n, dtype=np.int64)
@@ -175,14 +177,14 @@ class Tree(Part):
 
     def fits(self, _: Scope, /) -> None:
         if (np.bincount(self.labels) != 1).any():
-            raise ModelError("label_tree.v1 does not hold every label once")
+            raise ModelError("label_tree.v1 does not contain every label exactly once")
 
 
 @final
 @component("label_trees.v1")
 @dataclass(frozen=True)
 class LabelTrees(Scorer):
-    """The logarithm of a label's mean probability over trees; −∞ where no tree's search came to it."""
+    """The log of a label's mean probability over trees; −∞ if no tree reached it."""
 
     vector: Annotated[str, Vector(forms=(SPARSE_ROWS, DENSE_ROWS))]
     trees: Annotated[list[Tree], shares("labels", "dim")]
@@ -195,7 +197,7 @@ class LabelTrees(Scorer):
 
     def score_all(self, vectors: sp.csr_matrix) -> np.ndarray:
         logits = np.full((vectors.shape[0], self.n_labels), -np.inf, dtype=np.float32)
-        rows_of = sp.csr_matrix(vectors)  # an encoder's vectors are dense
+        rows_of = sp.csr_matrix(vectors)  # vectors of an encoder are dense
         for tree in self.trees:
             rows, labels, scores = tree.search(rows_of, self.loss, self.beam)
             logits[rows, labels] = np.logaddexp(logits[rows, labels], scores - np.log(len(self.trees)))
@@ -218,29 +220,31 @@ class TextMix(Fusion):
         if len(logits) == 1:
             return _probability(logits[0], self.loss)
         scores = np.maximum(logits[1], 0) * np.float32(self.text_weight / (1 + self.text_weight))
-        there = np.nonzero(logits[0] > -np.inf)  # a tree comes to few labels: an exponential of all would take longest
+        there = np.nonzero(
+            logits[0] > -np.inf
+        )  # a tree reaches few labels; exponentials of all would dominate the time
         scores[there] += _probability(logits[0][there], self.loss) / (1 + self.text_weight)
         return scores
 
     def fits(self, scope: Scope, /) -> None:
         if scope.sizes["scorers"] > 2:
-            raise ModelError("text_mix.v1 reads one scorer, or two", got=scope.sizes["scorers"])
+            raise ModelError("text_mix.v1 needs one or two scorers", got=scope.sizes["scorers"])
 
 
 def log_probability(logits: np.ndarray, loss: str) -> np.ndarray:
-    """Of a classifier trained with this loss: as in Parabel exp(−max(0, 1 − z)²) for the squared hinge, else σ(z)."""
+    """For a classifier trained with this loss: exp(−max(0, 1 − z)²) for the squared hinge, as in Parabel, else σ(z)."""
     if loss == "log":
         return logits
     return -(np.maximum(1 - logits, 0) ** 2) if loss == "squared_hinge" else -np.logaddexp(0, -logits)
 
 
 def _probability(logits: np.ndarray, loss: str) -> np.ndarray:
-    """In double precision: a vectorised exponential of floats differs by some last bits from one machine to another."""
+    """In double precision, because vectorised float32 exponentials differ between machines in the last bits."""
     return np.exp(log_probability(logits.astype(np.float64), loss))
 
 
 def _best(rows: np.ndarray, scores: np.ndarray, k: int, n: int) -> np.ndarray:
-    """Where the k best scores of each row stand, rows ascending in and out; the first of equals."""
+    """Positions of the k best scores of each row, ties by position; rows ascend."""
     starts = np.searchsorted(rows, np.arange(n + 1))
     places = np.arange(len(rows)) - starts[rows]
     best, _ = topk_csr(starts, places, scores.astype(np.float32), k)  # (n, k)

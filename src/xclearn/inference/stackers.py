@@ -1,7 +1,7 @@
-"""What turns the evidence for a label into one logit, and a logit into a probability: linear, boosted trees, isotonic.
+"""Turns evidence about a label into a logit (linear, boosted trees) and a logit into a probability (isotonic).
 
-Evidence is a row of values for each pair of a document and a label; NaN where there is none. Knows nothing about where
-the values come from, nor how weights and trees were learnt.
+Evidence is a row of values for each pair of a document and a label, NaN if missing. Knows nothing about where values
+come from or how weights and trees were learnt.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Stacker(Part, ABC):
 @component("linear_stacker.v1")
 @dataclass(frozen=True)
 class LinearStacker(Stacker):
-    """w · max(v, lowest) + b, where a missing value counts as the lowest seen."""
+    """w · max(v, lowest) + b; missing values count as the lowest seen."""
 
     weights: Annotated[np.ndarray, Tensor("values", _FLOAT64)]
     lowest: Annotated[np.ndarray, Tensor("values", _FLOAT64)]
     bias: float
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        result: np.ndarray = np.fmax(values, self.lowest) @ self.weights + self.bias  # of NaN and a number the number
+        result: np.ndarray = np.fmax(values, self.lowest) @ self.weights + self.bias  # fmax ignores NaN
         return result
 
 
@@ -47,14 +47,14 @@ class LinearStacker(Stacker):
 @component("tree_stacker.v1")
 @dataclass(frozen=True)
 class TreeStacker(Stacker):
-    """The sum of regression trees; a node goes left where value ≤ threshold, a leaf is its own child."""
+    """The sum of regression trees; a node goes left if value ≤ threshold, and a leaf is its own child."""
 
     roots: Annotated[np.ndarray, ids("trees", below="nodes")]
     feature: Annotated[np.ndarray, ids("nodes", below="values")]
     threshold: Annotated[np.ndarray, Tensor("nodes", _FLOAT64)]
     left: Annotated[np.ndarray, ids("nodes", below="nodes")]
     right: Annotated[np.ndarray, ids("nodes", below="nodes")]
-    missing_left: Annotated[np.ndarray, Tensor("nodes", ("bool",))]  # where a missing value goes
+    missing_left: Annotated[np.ndarray, Tensor("nodes", ("bool",))]  # direction of missing values
     value: Annotated[np.ndarray, Tensor("nodes", _FLOAT64)]  # of leaves
     base: float
 
@@ -71,7 +71,7 @@ class TreeStacker(Stacker):
         own = np.arange(len(self.left))
         leaf = (self.left == own) & (self.right == own)
         if not (leaf | ((self.left > own) & (self.right > own))).all():
-            raise ModelError("tree_stacker.v1: a node leads back", allowed="children that stand behind their parent")
+            raise ModelError("tree_stacker.v1: a child precedes its parent", allowed="children after their parent")
 
 
 @final
@@ -92,7 +92,7 @@ class MeanStacker(Stacker):
 @component("isotonic.v1")
 @dataclass(frozen=True)
 class Isotonic(Part):
-    """A rising line through points: from logit to probability."""
+    """A non-decreasing piecewise linear map from logit to probability."""
 
     logits: Annotated[np.ndarray, Tensor("points", _FLOAT64)]
     probabilities: Annotated[np.ndarray, Tensor("points", _FLOAT64, least=0, most=1)]
@@ -102,4 +102,4 @@ class Isotonic(Part):
 
     def fits(self, _: Scope, /) -> None:
         if (np.diff(self.logits) < 0).any() or (np.diff(self.probabilities) < 0).any():
-            raise ModelError("isotonic.v1: the points do not rise")
+            raise ModelError("isotonic.v1: points must not decrease")

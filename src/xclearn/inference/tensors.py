@@ -1,6 +1,6 @@
 """safetensors files as memory-mapped NumPy arrays, and string tables as tensors.
 
-Reading maps the file and checks its header (no bytes of a tensor are touched), so a model loads in milliseconds and may
+Reading maps the file and checks its header without touching tensor bytes, so a model loads in milliseconds and may
 be larger than memory. Knows nothing about what the tensors mean.
 """
 
@@ -42,13 +42,13 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mappi
         contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
         try:
             save_file(contiguous, temporary, metadata=dict(metadata or {}))
-            temporary.chmod(0o644)  # it comes out readable for its owner alone: a server is another user
-        except SafetensorError as error:  # a full disk, mostly
+            temporary.chmod(0o644)  # it is created readable by its owner only, but a server may be another user
+        except SafetensorError as error:  # usually a full disk
             raise OSError(str(error)) from error
 
 
 def read_tensors(path: Path, mapped: np.ndarray | None = None) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """All tensors of a file, mapped read-only, and its metadata; `mapped` (bytes,) uint8 stands for its bytes."""
+    """All tensors of a file, mapped read-only, and its metadata; `mapped` (bytes,) uint8 replaces the file."""
     mapped = _mapped(path) if mapped is None else mapped
     header, start = _header(mapped, path)
     metadata = header.pop("__metadata__", {})
@@ -58,7 +58,7 @@ def read_tensors(path: Path, mapped: np.ndarray | None = None) -> tuple[dict[str
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor of a file, from its header: of any type, those that NumPy lacks (bfloat16) too."""
+    """The shape of each tensor from a file's header, including types that NumPy lacks (bfloat16)."""
     header, _ = _header(_mapped(path), path)
     header.pop("__metadata__", None)
     return {name: _shape(entry, f"{path}:{name}") for name, entry in header.items()}
@@ -82,7 +82,7 @@ def _mapped(path: Path) -> np.ndarray:
 def _header(mapped: np.ndarray, path: Path) -> tuple[dict[str, Any], int]:
     length = int(mapped[:8].view("<u8")[0]) if len(mapped) >= 8 else _LARGEST_HEADER
     if length >= _LARGEST_HEADER or 8 + length > len(mapped):
-        raise ModelError("not a safetensors file, or cut short", where=str(path), got=f"{len(mapped)} bytes")
+        raise ModelError("not a safetensors file, or truncated", where=str(path), got=f"{len(mapped)} bytes")
     try:
         header = json.loads(mapped[8 : 8 + length].tobytes())
     except (ValueError, RecursionError) as error:
@@ -95,8 +95,8 @@ def _header(mapped: np.ndarray, path: Path) -> tuple[dict[str, Any], int]:
 def _view(mapped: np.ndarray, start: int, entry: Any, where: str) -> np.ndarray:
     """The bytes of an entry as an array.
 
-    Misaligned tensors are refused: to read one is undefined in C++, and to copy each would let a small file, whose
-    entries may overlap, take any amount of memory. What the safetensors library writes is aligned.
+    Misaligned tensors are errors: reading them is undefined behaviour in C++, and copying them would let a small file
+    with overlapping entries take any amount of memory. The safetensors library writes aligned tensors.
     """
     try:
         dtype = np.dtype(_DTYPES[entry["dtype"]])
@@ -116,7 +116,7 @@ def _view(mapped: np.ndarray, start: int, entry: Any, where: str) -> np.ndarray:
 
 @final
 class StringTable(Sequence[str]):
-    """Strings as one block of UTF-8 and offsets: loads without decoding, decodes one string when asked for it."""
+    """Strings as one block of UTF-8 with offsets; loads without decoding, and decodes strings on access."""
 
     def __init__(self, block: np.ndarray, offsets: np.ndarray) -> None:
         self.block, self.offsets = block, offsets  # uint8 (bytes,), int64 (n + 1,)
@@ -128,7 +128,7 @@ class StringTable(Sequence[str]):
         return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets)
 
     def check(self, where: str) -> None:
-        """Refuse offsets that do not walk through the block."""
+        """Raise unless the offsets cover the block."""
         block, offsets = self.block, self.offsets
         kinds = block.dtype == np.uint8 and offsets.dtype == np.int64 and block.ndim == offsets.ndim == 1
         right = kinds and len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(block)

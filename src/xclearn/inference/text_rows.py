@@ -1,6 +1,6 @@
-"""How a label that no document was trained on becomes a row: from its text, and from examples where there are any.
+"""Makes a label row without training, from the label's text and optional examples.
 
-Knows nothing about files, nor how the encoder was trained.
+Knows nothing about files or how the encoder was trained.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from xclearn.text.vectorisers import DENSE_ROWS
 @component("text_rows.v1")
 @dataclass(frozen=True)
 class TextRows(Part):
-    """w = scale · (e + gain · u): e is the text's vector, u where examples lie from the middle of all documents.
+    """w = scale · (e + gain · u): e is the text's vector, u the direction of the examples from the mean document.
 
-    Examples add to the text and do not replace it: documents lie nearer to label texts than to each other.
+    Examples add to the text rather than replace it, as documents are closer to label texts than to each other.
     """
 
     encoder: Annotated[Encoder, shares("features", "dim")]  # of label texts
     centre: Annotated[np.ndarray, Tensor("dim")]  # the mean vector of documents
     scale: Rate
     bias: float
-    gain: Weight  # length of what examples add, where there are any
-    at_centre: bool = False  # `bias` is the logit of the middle document, whatever the row
+    gain: Weight  # weight of examples
+    at_centre: bool = False  # `bias` is the logit of the mean document for every row
 
     def fits(self, scope: Scope) -> None:
         dim, form = self.encoder.dim, self.encoder.gives
         if form != DENSE_ROWS or dim != scope.size("dim"):
             got, allowed = f"{form} of {dim:,}", f"{DENSE_ROWS} of {scope.size('dim'):,}"
-            what = "the encoder of label texts makes other vectors"
+            what = "the encoder of label texts does not fit the model's vectors"
             raise ModelError(what, where="text_rows.v1.encoder", got=got, allowed=allowed)
 
     def rows(
         self, texts: sp.csr_matrix | np.ndarray, means: np.ndarray, counts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Rows (m, D) and biases (m,) of labels: features of texts (m, V), and the means (m, D) of `counts` vectors."""
+        """Rows (m, D) and biases (m,) from text features (m, V) and the means (m, D) of `counts` examples."""
         vectors = self.encoder.encode(texts)  # (m, D)
         added = unit(means - self.centre) * (counts > 0)[:, None]
         rows = self.scale * (vectors + self.gain * added)

@@ -1,6 +1,6 @@
-"""Which labels are worth giving: those of at least a score, or as many as a precision or F1 allows.
+"""Thresholds for predicted labels: a minimum score, or the score that reaches a precision or the best F1.
 
-A threshold that is chosen rests on what the model kept from held-out documents. Knows nothing about texts.
+Chosen thresholds rely on the model's measurements on held-out documents. Knows nothing about texts.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from xclearn.errors import ConfigError
 from xclearn.inference.blend import AnyServable, BlendServable
 from xclearn.inference.operating_points import BAND_NAMES, BANDS, OperatingPoints, Point, band_of
 
-_NEVER = 2.0  # no probability is as high
-_TODO = "Train it with blend, or with calibrate = true, on more documents; or give a least score."
+_NEVER = 2.0  # above any probability
+_TODO = "Train it with blend, or with calibrate = true, on more documents; or give a minimum score."
 
 
 @final
 @dataclass(frozen=True)
 class Threshold:
-    """What a label's score must come to; with all at their default every label is given."""
+    """The condition on a label's score; by default, every label is returned."""
 
     min_score: float = 0.0
-    target_precision: float | None = None  # of the labels given, how many should be right
-    best_f1: bool = False  # where precision and recall together are best
-    by_frequency: bool = False  # the precision is to hold for rare labels and for frequent ones, each for themselves
+    target_precision: float | None = None  # target share of returned labels that are correct
+    best_f1: bool = False  # use the threshold with the best F1
+    by_frequency: bool = False  # reach the precision separately for rare and for frequent labels
 
     def __post_init__(self) -> None:
         if self.target_precision is not None and self.best_f1:
-            what = "a precision and the best F1 are two thresholds"
-            todo = "Ask for one of them."
+            what = "a target precision and the best F1 cannot be combined"
+            todo = "Give one of them."
             raise ConfigError(what, where="target precision, best F1", todo=todo)
         if self.by_frequency and self.target_precision is None:
-            what = "by frequency says how a precision is to be reached"
+            what = "by frequency needs a target precision"
             todo = "Give a target precision too."
             raise ConfigError(what, where="by frequency", todo=todo)
 
     def least(self, servable: AnyServable) -> float | np.ndarray:
-        """The least score; of each label (L,) where it depends on its frequency."""
+        """The minimum score, or (L,) if it depends on label frequency."""
         if not self.by_frequency:
             point = self.point(servable)
             return self.min_score if point is None else max(self.min_score, point.threshold)
@@ -50,13 +50,13 @@ class Threshold:
         return np.maximum(of_band[band_of(counts)], self.min_score)
 
     def point(self, servable: AnyServable) -> Point | None:
-        """What the one threshold came to on held-out documents; None where only a score is asked for."""
+        """Measurements of the chosen threshold on held-out documents; None if only a score was given."""
         if self.best_f1:
             return points_of(servable).best_f1
         return None if self.target_precision is None else points_of(servable).for_precision(self.target_precision)
 
     def told(self, servable: AnyServable) -> list[str]:
-        """The thresholds that were chosen, in words."""
+        """Descriptions of the chosen thresholds."""
         if self.by_frequency:
             found = self._by_band(_calibrated(servable))
             return [f"labels with {BAND_NAMES[band]}: {_words(point)}" for band, point in found.items()]
@@ -64,10 +64,10 @@ class Threshold:
         return [] if chosen is None else [_words(chosen)]
 
     def _by_band(self, blend: BlendServable) -> dict[int, Point]:
-        """Of each band of labels that reaches the precision; labels of the others are never given."""
+        """The point of each frequency band that reaches the precision; labels of other bands are never returned."""
         if not blend.bands:
-            raise ConfigError("the model knows no thresholds by frequency", where="by frequency", todo=_TODO)
-        self.point(blend)  # refuses what is no share, and what not even all labels together reach
+            raise ConfigError("the model has no thresholds by frequency", where="by frequency", todo=_TODO)
+        self.point(blend)  # raises if the target is out of range, or not reached even over all labels
         assert self.target_precision is not None
         reached = {int(least): points for least, points in blend.bands.items()}
         return {
@@ -78,20 +78,20 @@ class Threshold:
 
 
 def points_of(servable: AnyServable) -> OperatingPoints:
-    """What thresholds came to on held-out documents; refused by a model that has learnt none."""
+    """Measurements of thresholds on held-out documents; raises if the model has none."""
     points = _calibrated(servable).points
     assert points is not None
     return points
 
 
 def knows_thresholds(servable: AnyServable) -> bool:
-    """Whether a precision or the best F1 can be asked for."""
+    """Whether the model supports a target precision and the best F1."""
     return isinstance(servable, BlendServable) and servable.points is not None
 
 
 def _calibrated(servable: AnyServable) -> BlendServable:
     if not isinstance(servable, BlendServable) or servable.points is None:
-        raise ConfigError("the model knows no thresholds", where="threshold", todo=_TODO)
+        raise ConfigError("the model has no thresholds", where="threshold", todo=_TODO)
     return servable
 
 

@@ -1,6 +1,6 @@
-"""A bag of tokens, and of pairs of neighbours, of texts that a model reads in order.
+"""A bag of tokens, and optionally of neighbouring pairs, for models that read token sequences.
 
-Knows nothing about vocabularies of text: tokens are numbers.
+Knows nothing about vocabularies: tokens are numbers.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from xclearn.inference.sparse import SparseFeatures, unit_rows
 from xclearn.text import Vectoriser
 from xclearn.text.vectorisers import SEQUENCES, SPARSE_ROWS
 
-_FEWEST = 2  # texts that a pair must stand in
-_AT_ONCE = 8192  # texts whose pairs are held at once
+_FEWEST = 2  # texts that must contain a pair
+_AT_ONCE = 8192  # texts per block
 _NO_PAIRS = np.empty(0, dtype=np.int64)
 
 
@@ -27,15 +27,15 @@ _NO_PAIRS = np.empty(0, dtype=np.int64)
 @component("token_bag.v2", "token_bag.v1")  # v1 had no pairs
 @dataclass(frozen=True)
 class TokenBag(Encoder):
-    """Token ids of a text (n, T), −1 where there are fewer → a bag of unit length in which rare ones weigh more.
+    """Token ids (n, T), padded with −1 → bags of unit length, weighted by idf.
 
-    Columns are the V tokens, then the P pairs of neighbours; a pair's number is V · first + second.
+    Columns are V tokens followed by P neighbouring pairs; a pair's number is V · first + second.
     """
 
     reads: ClassVar[tuple[str, ...]] = (SEQUENCES,)
     gives: ClassVar[str] = SPARSE_ROWS
     idf: Annotated[np.ndarray, Tensor("columns", ("float32",))]  # the weight of each token and pair
-    # (P,) numbers of the pairs that count, ascending
+    # (P,) numbers of the known pairs, ascending
     pairs: Annotated[np.ndarray, Tensor("pairs", ("int64",), least=0, empty=True)] = field(
         default_factory=lambda: _NO_PAIRS
     )
@@ -54,16 +54,18 @@ class TokenBag(Encoder):
 
     def fits(self, scope: Scope, /) -> None:
         if self.n_features != scope.sizes["features"]:
-            raise ModelError("token_bag.v2 has no weight for each token and pair", got=(self.dim, len(self.pairs)))
+            raise ModelError(
+                "token_bag.v2 does not have a weight for each token and pair", got=(self.dim, len(self.pairs))
+            )
         if (self.pairs[1:] <= self.pairs[:-1]).any() or (self.pairs >= self.n_features**2).any():
             allowed = f"ascending numbers below {self.n_features**2}"
-            raise ModelError("token_bag.v2 has pairs of other tokens", got=self.pairs[:3], allowed=allowed)
+            raise ModelError("token_bag.v2 has pairs of unknown tokens", got=self.pairs[:3], allowed=allowed)
 
 
 def bag_encoder(vectoriser: Vectoriser, features: sp.csr_matrix | np.ndarray, *, pairs: bool = False) -> Encoder:
-    """What makes sparse unit rows of a vectoriser's features; the weights of tokens are learnt from these.
+    """An encoder that makes sparse unit rows from a vectoriser's features, with idf weights learnt from them.
 
-    With `pairs` neighbours in at least two texts count too, where the vectoriser keeps the order of tokens.
+    With `pairs`, neighbouring pairs in at least two texts count too, if the vectoriser keeps token order.
     """
     if sp.issparse(features) or np.asarray(features).dtype.kind == "f":
         return SparseFeatures(vectoriser.n_features, True)
@@ -75,7 +77,7 @@ def bag_encoder(vectoriser: Vectoriser, features: sp.csr_matrix | np.ndarray, *,
 
 
 def _counts(ids: np.ndarray, n_tokens: int, pairs: np.ndarray) -> sp.csr_matrix:
-    """How often each token and pair is in each document (n, V + P)."""
+    """How often each token and pair occurs in each document (n, V + P)."""
     blocks = [_counted(ids[start : start + _AT_ONCE], n_tokens, pairs) for start in range(0, len(ids), _AT_ONCE)]
     return sp.vstack(blocks, format="csr") if blocks else sp.csr_matrix((0, n_tokens + len(pairs)), dtype=np.float32)
 
@@ -93,14 +95,14 @@ def _counted(ids: np.ndarray, n_tokens: int, pairs: np.ndarray) -> sp.csr_matrix
 
 
 def _pairs(ids: np.ndarray, n_tokens: int) -> np.ndarray:
-    """The number of each pair of neighbours (n, T − 1), −1 where there is none."""
+    """The number of each neighbouring pair (n, T − 1), −1 if missing."""
     first = ids[:, :-1].astype(np.int64)
     second = ids[:, 1:].astype(np.int64)
     return np.where((first >= 0) & (second >= 0), first * n_tokens + second, -1)
 
 
 def _common_pairs(ids: np.ndarray, n_tokens: int) -> np.ndarray:
-    """The numbers of pairs that stand in enough texts, ascending (P,)."""
+    """The numbers of pairs that occur in enough texts, ascending (P,)."""
     blocks = (_pairs_of_texts(ids[start : start + _AT_ONCE], n_tokens) for start in range(0, len(ids), _AT_ONCE))
     found, texts = (np.concatenate(parts) for parts in zip((_NO_PAIRS, _NO_PAIRS), *blocks, strict=True))
     pairs, place = np.unique(found, return_inverse=True)
@@ -108,7 +110,7 @@ def _common_pairs(ids: np.ndarray, n_tokens: int) -> np.ndarray:
 
 
 def _pairs_of_texts(ids: np.ndarray, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs of some texts, and in how many of these each stands."""
+    """The pairs of some texts, and the number of texts that contain each."""
     numbers = np.sort(_pairs(ids, n_tokens), axis=1)
     again = np.zeros(numbers.shape, dtype=bool)
     again[:, 1:] = numbers[:, 1:] == numbers[:, :-1]

@@ -1,7 +1,7 @@
-"""Texts of the training set that a model carries as evidence: those of a label that are nearest to what was asked.
+"""Training texts stored in a model as evidence: the texts of a label that are nearest to a query.
 
-Only the texts are stored. They are encoded by the model itself when they are asked for, few at a time. Knows nothing
-about why a label was predicted.
+Only the texts are stored; the model encodes them on request, a few at a time. Knows nothing about why a label was
+predicted.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from xclearn.inference.servable import Ensemble
 from xclearn.inference.sparse import unit_rows
 from xclearn.inference.tensors import StringTable
 
-PER_LABEL = 50  # texts kept of a label, its first
+PER_LABEL = 50  # texts kept per label, the first ones
 
 
 class Near(NamedTuple):
-    """A text, and the cosine of its vector with that of the text asked for."""
+    """A text, and the cosine of its vector with the query's."""
 
     text: str
     cosine: float
@@ -34,7 +34,7 @@ class Near(NamedTuple):
 @component("train_texts.v1")
 @dataclass(frozen=True)
 class TrainTexts(Part):
-    """Texts, and which of them have a label."""
+    """Training texts, and the texts of each label."""
 
     texts: Annotated[StringTable, SizeOf("texts")]
     offsets: Annotated[np.ndarray, offsets("labels", to="entries")]
@@ -53,7 +53,7 @@ class TrainTexts(Part):
         return cls(StringTable.of([documents[i] for i in some.tolist()]), offsets, rows.astype(np.int32))
 
     def nearest(self, servable: AnyServable, text: str, label: int, k: int) -> list[Near]:
-        """The k texts of a label that are nearest to `text`, the nearest first."""
+        """The k texts of a label that are nearest to `text`, nearest first."""
         texts = self.texts.at(self.rows[self.offsets[label] : self.offsets[label + 1]].astype(np.int64))
         if not texts:
             return []
@@ -66,7 +66,7 @@ class TrainTexts(Part):
 
 
 def _unit_vectors(servable: AnyServable, texts: list[str]) -> Any:
-    """(n, D) of length one, by the encoder that the first scorer reads; sparse where that gives sparse rows."""
+    """Unit vectors (n, D) from the encoder of the first scorer; sparse if the encoder's rows are sparse."""
     if isinstance(servable, BlendServable):
         return unit_rows(sp.csr_matrix(servable.vectoriser.transform(texts)))
     first = servable.members[0] if isinstance(servable, Ensemble) else servable

@@ -1,7 +1,8 @@
-"""Who spoke for a label in a blend, how loudly, and by which words.
+"""Explains a blend's prediction of a label: the contribution of each source, and the words behind it.
 
-A source's share is the logit that is lost when it falls silent: its columns as if it had not named the label. Its words
-are exact where it is a product of weights; of a member they are the score that is lost without the word.
+A source's share is the loss in logit when the source is removed, that is, its columns are as if it had not listed the
+label. Word contributions are exact for sources that are products of weights; for a member they are the loss in score
+without the word.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from xclearn.data.dataset import NO_PAIRS
 from xclearn.inference.blend import COLUMNS, BlendServable, Evidence, Sources
 from xclearn.inference.sparse import unit_rows
 
-_NAMED = -3  # the column that counts the sources which name a label
-_MOST_WORDS = 6  # of each source
+_NAMED = -3  # the column with the number of sources that list a label
+_MOST_WORDS = 6  # words shown per source
 
 
 class Vote(NamedTuple):
-    """What one source of a blend says about a label."""
+    """The contribution of one source of a blend to a label."""
 
     source: str
-    score: float  # of a member its score, else a cosine or the share of the nearest texts
-    place: int | None  # among the labels that it names
-    share: float  # of the blend's logit: what is lost without this source
-    tokens: list[tuple[str, float]]  # the words that count most, by what each adds
+    score: float  # a member's score, else a cosine or the share of nearest texts
+    place: int | None  # rank among the labels it lists
+    share: float  # loss in the blend's logit without this source
+    tokens: list[tuple[str, float]]  # the most important words and their contributions
 
 
 def votes(blend: BlendServable, text: str, words: Sequence[str], variants: Sequence[str], label: int) -> list[Vote]:
-    """Of every source that names the label, the loudest first; `variants` are the text without each of the `words`."""
+    """The votes of all sources that list the label, largest first; `variants` are the text without each of `words`."""
     sources = blend.sources
     found = sources.evidence([text])
     (places,) = np.nonzero(found.labels == label)
@@ -54,7 +55,7 @@ def votes(blend: BlendServable, text: str, words: Sequence[str], variants: Seque
 
 
 def _silent(values: np.ndarray, place: int, sources: Sources) -> np.ndarray:
-    """The evidence (F,) if the source at this place had not named the label, nor seen anything of it."""
+    """The evidence (F,) as if the source at this place knew nothing about the label."""
     other, first = values.copy(), COLUMNS * place
     if sources.everywhere and place >= len(sources.members):
         score, gap = values[first], values[first + 1]
@@ -70,16 +71,16 @@ def _silent(values: np.ndarray, place: int, sources: Sources) -> np.ndarray:
 def _of_member(
     blend: BlendServable, place: int, words: Sequence[str], variants: Sequence[str], label: int
 ) -> list[tuple[str, float]]:
-    """The score that is lost without each word."""
+    """The vote of a member, with the loss in score without each word."""
     form = blend.sources.answering[place]
     depth = min(blend.sources.depth, blend.n_labels)
     found = form.rank(form.vectoriser.transform(list(variants)), depth, NO_PAIRS)
-    scores = np.where(found.ids == label, found.scores, 0.0).max(axis=1)  # (1 + words,) of the whole text first
+    scores = np.where(found.ids == label, found.scores, 0.0).max(axis=1)  # (1 + words,) the whole text first
     return _largest(zip(words, (scores[0] - scores[1:]).tolist(), strict=True))
 
 
 def _of_part(blend: BlendServable, name: str, text: str, label: int) -> list[tuple[str, float]]:
-    """Words in common with the label's text, or with the nearest training text that has the label."""
+    """Words shared with the label's text, or with the nearest training text of the label."""
     sources, row = blend.sources, _row(blend, text)
     if name == "label text":
         assert sources.label_texts is not None
@@ -93,7 +94,7 @@ def _of_part(blend: BlendServable, name: str, text: str, label: int) -> list[tup
 
 
 def _centroid(blend: BlendServable, found: Evidence, place: int, whole: float, text: str) -> Iterator[Vote]:
-    """The mean of the label's documents names no label, and has its say about each."""
+    """The vote of the label's centroid, which lists no labels but scores every candidate."""
     sources = blend.sources
     if sources.centroids is None:
         return
@@ -111,7 +112,7 @@ def _row(blend: BlendServable, text: str) -> sp.csr_matrix:
 
 
 def _common(blend: BlendServable, row: sp.csr_matrix, other: sp.csr_matrix) -> list[tuple[str, float]]:
-    """What each word in common adds to the cosine of two rows of length one."""
+    """The contribution of each shared word to the cosine of two unit rows."""
     product = sp.csr_matrix(row.multiply(other))
     vectoriser: Any = blend.sources.vectoriser
     return _largest(zip(vectoriser.tokens(product.indices), product.data.tolist(), strict=True))
