@@ -341,7 +341,7 @@ def test_an_encoder_that_reads_other_features_is_refused():
 def test_a_scorer_that_reads_sparse_rows_is_refused_dense_ones():
     tree, dense = load_model(MODELS / "label_tree").servable, load_model(MODELS / "slice").servable
     mixed = dataclasses.replace(dense, scorers=[dataclasses.replace(tree.scorers[1], vector="document")])
-    with pytest.raises(ModelError, match="another form; got 'dense rows'; allowed: sparse rows"):
+    with pytest.raises(ModelError, match="this form of vector; got 'dense rows'; allowed: sparse rows"):
         mixed.check()
 
 

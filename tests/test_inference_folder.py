@@ -54,7 +54,7 @@ def test_how_frequent_labels_are_is_kept_and_refused_where_it_does_not_fit(tmp_p
     assert load_model(tmp_path / "m", verify=False).label_counts.tolist() == counts.tolist()
     for number, wrong in enumerate((counts[:3], -counts, counts.astype(np.float32), "many")):
         save_model(dataclasses.replace(model(), label_counts=wrong), tmp_path / f"{number}")
-        with pytest.raises(ModelError, match="documents"):
+        with pytest.raises(ModelError, match="document"):
             load_model(tmp_path / f"{number}")
 
 
@@ -228,7 +228,7 @@ def test_another_format_version_is_named(saved):
 
 def test_a_part_that_this_version_does_not_have_is_named(saved):
     rewrite(saved, put("servable", "fields", "fusion", "component", value="sigmoid.v9"))
-    with pytest.raises(ModelError, match=r"does not have; got 'sigmoid\.v9'; allowed: .*sigmoid\.v1"):
+    with pytest.raises(ModelError, match=r"lacks; got 'sigmoid\.v9'; allowed: .*sigmoid\.v1"):
         load_model(saved)
 
 

@@ -57,7 +57,7 @@ def test_what_cannot_be_reached_is_said_with_the_best_there_is():
     rows, probabilities, right, n_right = pairs()
     weak = OperatingPoints.of(rows, probabilities, right & (rows % 2 == 0), n_right)
     assert weak is not None
-    with pytest.raises(ConfigError, match=r"the best has 0\.\d+; got 0\.9"):
+    with pytest.raises(ConfigError, match=r"the best is 0\.\d+; got 0\.9"):
         weak.for_precision(0.9)
     for wrong in (0.0, 1.5, -1.0):
         with pytest.raises(ConfigError, match="out of range"):
