@@ -344,7 +344,7 @@ def test_without_a_refit_one_fold_leaves_most_documents_to_the_members():
 
 
 def test_a_hold_out_that_leaves_nothing_to_train_on_is_refused():
-    with pytest.raises(ConfigError, match="nothing would be left to train on"):
+    with pytest.raises(ConfigError, match="no documents would be left to train on"):
         Blend(members=("label_tree",), folds=1, hold_out=600).fit(planted(), device="cpu")
 
 
@@ -355,7 +355,7 @@ def test_a_dev_split_is_one_fold_so_that_members_get_more_time():
     for own, rounds in ((size(n, 500, True), 4), (with_dev, 2)):
         assert Blend(time_budget=0.1)._auto(own, "cpu")["members"] == usual_members(own, "cpu", 0.1, rounds)
     assert usual_members(with_dev, "cpu", 0.1, 4) != usual_members(with_dev, "cpu", 0.1, 2)
-    with pytest.raises(ConfigError, match="leave the dev split out"):
+    with pytest.raises(ConfigError, match="remove the dev split"):
         Blend(folds=2)._resolve(with_dev, "cpu")
 
 

@@ -97,7 +97,7 @@ def test_one_thread_and_two_give_the_same_bits(data):
 
 def test_labels_without_texts_are_refused(data):
     nameless = dataclasses.replace(data, labels=dataclasses.replace(data.labels, texts=None))
-    with pytest.raises(DataError, match="reads label texts, and there are none"):
+    with pytest.raises(DataError, match="needs label texts, but the data has none"):
         made().fit(nameless, device="cpu")
 
 

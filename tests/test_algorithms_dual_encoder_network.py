@@ -109,7 +109,7 @@ def test_a_transformer_trains_and_is_served(tmp_path):
 
 
 def test_an_encoder_that_does_not_read_the_tokens_is_refused():
-    with pytest.raises(ConfigError, match="does not read these tokens; got 'transformer'"):
+    with pytest.raises(ConfigError, match="cannot read these tokens; got 'transformer'"):
         DualEncoder(encoder="transformer", epochs=1).fit(planted(n_labels=3), device="cpu")
 
 

@@ -188,20 +188,20 @@ def test_clusters_that_cannot_be_halved_are_refused_before_training(data):
 
 
 def test_a_transformer_without_its_vectoriser_is_refused(data):
-    with pytest.raises(ConfigError, match=r"encoder: the encoder does not read.*got 'transformer'\. Leave `encoder`"):
+    with pytest.raises(ConfigError, match=r"encoder: the encoder cannot read.*got 'transformer'\. Leave `encoder`"):
         elias(encoder={"kind": "transformer"}).plan(data, device="cpu")
 
 
 @pytest.mark.parametrize("name", ["edges_per_cluster", "shortlist_size", "n_clusters"])
 def test_more_than_there_are_labels_is_refused(data, name):
     with pytest.raises(
-        ConfigError, match=rf"{name}: larger than there are; got 64; allowed: up to 60, the number of l"
+        ConfigError, match=rf"{name}: too large; got 64; allowed: up to 60, the number of l"
     ):
         elias(**{"beam": None, name: 64}).fit(data, device="cpu")
 
 
 def test_more_than_there_are_clusters_is_refused(data):
-    with pytest.raises(ConfigError, match="beam: larger than there are; got 17; allowed: up to 16, the number of clus"):
+    with pytest.raises(ConfigError, match="beam: too large; got 17; allowed: up to 16, the number of clus"):
         elias(beam=17).fit(data, device="cpu")
 
 

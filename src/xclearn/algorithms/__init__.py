@@ -1,4 +1,4 @@
-"""Discovery: every file or package here is an algorithm by its name; other packages add theirs by entry points.
+"""Discovers algorithms: every file or package here is one; other packages add theirs through entry points.
 
 Listing reads file names and docstrings only; an algorithm is imported when it is used.
 """
@@ -20,7 +20,7 @@ _ENTRY_POINTS = "xclearn.algorithms"
 
 
 def algorithm_names() -> list[str]:
-    """Names of all algorithms there are."""
+    """The names of all available algorithms."""
     folder = Path(__file__).parent
     own = [path.stem for path in folder.glob("[!_]*.py")] + [path.parent.name for path in folder.glob("*/__init__.py")]
     return sorted({*own, *(point.name for point in metadata.entry_points(group=_ENTRY_POINTS))})
@@ -32,7 +32,7 @@ def summary(name: str) -> str:
 
 
 def advice(name: str) -> tuple[str, str]:
-    """What an algorithm is good for, and what it costs, as its docstring says; empty where it says neither."""
+    """What an algorithm is good for and what it costs, from its docstring; empty if it says neither."""
     lines = [line.strip() for line in _docstring(name)]
     good, cost = (
         [line.removeprefix(mark) for line in lines if line.startswith(mark)] for mark in ("Good for: ", "Cost: ")
@@ -41,7 +41,7 @@ def advice(name: str) -> tuple[str, str]:
 
 
 def _docstring(name: str) -> list[str]:
-    """Its lines, read without importing the algorithm when it is one of ours."""
+    """The lines of an algorithm's docstring, read without importing built-in algorithms."""
     folder = Path(__file__).parent / name
     path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) if path.exists() else find(name).__doc__
@@ -49,7 +49,7 @@ def _docstring(name: str) -> list[str]:
 
 
 def find(name: str) -> type[Algorithm]:
-    """The class of an algorithm by its name."""
+    """The class of an algorithm, given its name."""
     if name not in algorithm_names():
         raise ConfigError("unknown algorithm", got=name, todo=nearest(name, algorithm_names()))
     points = metadata.entry_points(group=_ENTRY_POINTS, name=name)

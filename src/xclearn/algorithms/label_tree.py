@@ -1,16 +1,17 @@
-"""A probabilistic tree of linear classifiers over TF-IDF, with the label's text: Parabel, Bonsai and shallower.
+"""A probabilistic tree of linear classifiers over TF-IDF, plus label text: Parabel, Bonsai and shallower trees.
 
 From Prabhu et al., "Parabel: Partitioned Label Trees for Extreme Classification" (WWW 2018), and Khandagale et al.,
 "Bonsai: Diverse and Shallow Trees for Extreme Multi-label Classification" (2020); with label text after Table 4 of
-Mittal et al., "DECAF" (WSDM 2021). It trains on a CPU in seconds and needs no other.
+Mittal et al., "DECAF" (WSDM 2021). It trains on a CPU in seconds.
 
-What differs: clusters are balanced at any `branching` (Bonsai's are not); nodes with many children have a fixed bias.
-DECAF's appendix on label text for these methods is not in its text, so ours is what did best on a hold-out: the cosine
-of document and label text is added to the tree's probability, over all labels, so that a label whose branch the search
-missed, or that has no documents, can still be found. (Label texts as further documents, or in the clustering, did
-worse.) `branching = 2` is Parabel, 128 is near Bonsai; the default goes from the root to its clusters in one step.
+Differences: clusters are balanced at any `branching` (Bonsai's are not), and nodes with many children have a fixed
+bias. The appendix of DECAF that describes label text for these methods is not published, so we use what was best on a
+hold-out: the cosine of document and label text is added to the tree's probability for all labels, so that labels
+without documents, or in a branch that the search missed, can still be found. (Using label texts as documents or in the
+clustering was worse.) `branching = 2` is Parabel and 128 is close to Bonsai; by default the root leads to the clusters
+in one step.
 
-Good for: a quick strong model on a CPU, without torch.
+Good for: a fast, strong model on a CPU, without torch.
 Cost: the cheapest: seconds to minutes on one core.
 """
 
@@ -50,27 +51,27 @@ from xclearn.training.run import Run
 from xclearn.training.scoring import best_text_weight
 from xclearn.training.stage import Stage, Stopping
 
-_GROWTH = 3  # weights of a level for each entry of the documents' features, about
+_GROWTH = 3  # approximate weights of a level per entry of the features
 
 
 @final
 @dataclass(kw_only=True)
 class LabelTree(Algorithm):
-    """Trees of sparse linear classifiers, and the cosine with label texts."""
+    """Trees of sparse linear classifiers plus the cosine with label texts."""
 
     name: ClassVar[str] = "label_tree"
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     n_trees: Annotated[Count, Span(1, 5)] = 3  # trees over different clusters; their probabilities are averaged
     branching: Annotated[int, Range(2)] = 2048  # children of a node, rounded down to a power of two
-    max_leaf: Annotated[Count, Span(20, 400, log=True)] = 100  # labels of a cluster at most
-    loss: Loss = "squared_hinge"  # of every classifier
-    cost: Annotated[Rate, Span(0.1, 10.0, log=True)] = 1.0  # of the loss against short weights
-    epochs: Count = 20  # passes of the solver over its examples at most
-    threshold: Annotated[Weight, Span(0.01, 0.3, log=True)] = 0.1  # weights up to this are dropped
-    beam: Annotated[Count, Span(5, 40, log=True)] = 10  # nodes of a level that a search goes on from
-    label_text_weight: LabelTextWeight = AUTO  # of the cosine with the label's text; 0 leaves it out
-    game: GameStep | None = None  # pass the scores of the best labels on over a label graph
+    max_leaf: Annotated[Count, Span(20, 400, log=True)] = 100  # maximum labels of a cluster
+    loss: Loss = "squared_hinge"  # loss of every classifier
+    cost: Annotated[Rate, Span(0.1, 10.0, log=True)] = 1.0  # weight of the loss against regularisation
+    epochs: Count = 20  # maximum passes of the solver over its examples
+    threshold: Annotated[Weight, Span(0.01, 0.3, log=True)] = 0.1  # weights of at most this magnitude are dropped
+    beam: Annotated[Count, Span(5, 40, log=True)] = 10  # nodes kept per level by the search
+    label_text_weight: LabelTextWeight = AUTO  # weight of the cosine with the label's text; 0: do not use it
+    game: GameStep | None = None  # propagate the scores of the best labels over a label graph
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002
@@ -79,7 +80,7 @@ class LabelTree(Algorithm):
     def _plan(self, size: Size, device: str) -> Plan:
         widths = [*level_widths(size.n_labels, self.branching, self.max_leaf), size.n_labels]
         parents = [1, *widths[:-1]]
-        shared = [min(1.0, size.labels_per_document / parent) for parent in parents]  # documents of a node
+        shared = [min(1.0, size.labels_per_document / parent) for parent in parents]  # share of documents per node
         visits = sum(width * share * size.n_feature_entries for width, share in zip(widths, shared, strict=True))
         level = 12 * _GROWTH * size.n_feature_entries
         cost = StageCost(
@@ -100,7 +101,7 @@ class LabelTree(Algorithm):
         self.trees_ = [self._tree(features, data.relevance, run, number) for number in range(self.n_trees)]
         if self.label_text_weight is AUTO:
             self.label_text_weight = best_text_weight(data, self.stopping, lambda weight: self._served(data, weight))
-        yield from ()  # a solver needs no stage
+        yield from ()  # the solver needs no stages
 
     def _tree(self, features: sp.csr_matrix, relevance: sp.csr_matrix, run: Run, number: int) -> Tree:
         widths = level_widths(relevance.shape[1], self.branching, self.max_leaf)

@@ -1,15 +1,15 @@
-"""Labels in random buckets, a small network for each of several hashings, and the mean of what they say: MACH.
+"""MACH: labels hashed into buckets several times, a small network per hashing, and averaged predictions.
 
 From Medini et al., "Extreme Classification in Log Memory using Count-Min Sketch: A Case Study of Amazon Search with 50M
 Products" (NeurIPS 2019). Labels are hashed into B buckets, R times; each repetition trains a multilayer encoder and
 classifier on buckets instead of labels, and a label's score is the mean over repetitions of its buckets' probabilities.
 
-What differs from the paper: documents are bags of TF-IDF weighted tokens instead of hashed n-grams; buckets are trained
+Differences from the paper: documents are bags of TF-IDF weighted tokens instead of hashed n-grams; buckets are trained
 by binary cross-entropy, as a document is in several; rows start at zero with the prior −ln B and are trained by SGD;
 one learning-rate cycle. `combine = "geometric"` averages log-probabilities instead.
 
-Good for: so many labels that a row for each does not fit into memory.
-Cost: memory does not grow with labels; several networks are trained.
+Good for: so many labels that one row per label does not fit into memory.
+Cost: several networks, whose memory does not grow with the number of labels.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _BucketLr = Annotated[Rate, Span(0.02, 0.5, log=True)]
 @final
 @dataclass(kw_only=True)
 class Mach(Algorithm):
-    """Several hashings of labels into buckets, and a network for each."""
+    """Several hashings of labels into buckets, with a network for each."""
 
     name: ClassVar[str] = "mach"
 
@@ -61,14 +61,16 @@ class Mach(Algorithm):
     encoder: MultilayerSettings = field(default_factory=MultilayerSettings)  # layers of each network
     embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # width of all layers
     n_repetitions: Annotated[Auto[Count], Span(4, 32, log=True)] = AUTO  # hashings, and networks
-    n_buckets: Auto[Count] = AUTO  # of each hashing
-    combine: Literal["mean", "geometric"] = "mean"  # how the probabilities of a label's buckets are averaged
+    n_buckets: Auto[Count] = AUTO  # buckets of each hashing
+    combine: Literal["mean", "geometric"] = (
+        "mean"  # mean of the probabilities of a label's buckets: arithmetic or geometric
+    )
     epochs: Annotated[Auto[Count], Span(5, 30)] = AUTO  # passes over train of each network
     batch_size: Auto[Count] = AUTO  # documents per step
     encoder_lr: Annotated[Rate, Span(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of encoders (Adam)
     bucket_lr: _BucketLr = 0.1  # peak learning rate of the buckets' rows (SGD), per document
     warm_up: Share = 0.1  # share of training in which learning rates rise
-    stopping: Stopping | None = None  # end each network on a held-out metric of all so far
+    stopping: Stopping | None = None  # stop each network early by a held-out metric of all networks so far
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu = device == "cuda"
@@ -93,7 +95,7 @@ class Mach(Algorithm):
             scored=self.n_buckets,
             path=f"exact: all {self.n_buckets:,} buckets of {size.n_labels:,} labels",
         )
-        data = size.data_bytes + 16 * size.n_relevant  # buckets instead of labels, while they are made
+        data = size.data_bytes + 16 * size.n_relevant  # relevance of buckets, while it is built
         return Plan(device=device, data=data, stages=of_members([cost], self.n_repetitions, cost.parameters))
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
@@ -137,9 +139,9 @@ class Mach(Algorithm):
 
 
 def hash_labels(n_labels: int, n_buckets: int, seed: int) -> np.ndarray:
-    """The bucket of each label (L,) int32: ((a · label + b) mod p) mod buckets, with a and b drawn by the seed.
+    """The bucket of each label (L,) int32: ((a · label + b) mod p) mod buckets, with random a and b.
 
-    Two labels share a bucket with a chance of about 1 / buckets.
+    Two labels share a bucket with probability of about 1 / buckets.
     """
     rng = np.random.default_rng(seed)
     factor, offset = rng.integers(1, _PRIME), rng.integers(_PRIME)

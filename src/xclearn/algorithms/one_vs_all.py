@@ -3,13 +3,13 @@
 From Dahiya et al., "DeepXML: A Deep Extreme Multi-Label Learning Framework Applied to Short Text Documents" (WSDM
 2021), whose repository has it as the framework `DeepXML-OVA`: Astec's features under a full one-vs-all classifier.
 
-What differs from the authors' code: label rows start at zero with the prior −ln L instead of uniformly (their start
+Differences from the authors' code: label rows start at zero with the prior −ln L instead of uniformly (their start
 collapses to label popularity beyond 100,000 labels) and are trained by SGD instead of Adam (better on a hold-out, no
 state); no residual block after the bag unless `encoder.residual` (worse on a hold-out); one learning-rate cycle; on a
 CPU beyond `exact_labels`, a step scores the batch's own labels and random others instead of all.
 
-Good for: a strong plain start on a GPU, labels that are only names.
-Cost: one row a label; cheap on a GPU, on a CPU labels are sampled beyond 20,000.
+Good for: a strong simple baseline on a GPU, labels without descriptive texts.
+Cost: one row per label; cheap on a GPU, sampled beyond 20,000 labels on a CPU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OneVsAll(RowAlgorithm):
 
     name: ClassVar[str] = "one_vs_all"
 
-    dropout: Annotated[Share, Span(0.0, 0.6)] = 0.3  # of the encoder, where that is left at auto
+    dropout: Annotated[Share, Span(0.0, 0.6)] = 0.3  # dropout of the encoder if that is auto
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu = device == "cuda"

@@ -1,15 +1,14 @@
-"""A linear classifier of each label over fixed vectors, trained against near documents only: Slice.
+"""Slice: a linear classifier per label over fixed vectors, trained on near documents only.
 
 From Jain et al., "Slice: Scalable Linear Extreme Classifiers Trained on 100 Million Labels for Related Searches" (WSDM
-2019). Documents list the labels whose centres are nearest; a label is trained against the documents that have it on
-their list. It trains on a CPU.
+2019). Each document has a shortlist of the labels with the nearest centroids; a label is trained on the documents that
+have it on their shortlist. It trains on a CPU.
 
-What differs from the paper: vectors of texts are latent directions of their own TF-IDF rows instead of word vectors
-from elsewhere (features that come as dense vectors are taken as they are); the solver is dual coordinate descent on the
-squared hinge.
+Differences from the paper: vectors of texts come from a truncated SVD of their TF-IDF rows instead of pretrained word
+vectors (dense features are used directly); the solver is dual coordinate descent on the squared hinge.
 
-Good for: vectors that you have already, and a CPU.
-Cost: one linear classifier a label on a short list; no encoder is trained.
+Good for: vectors that you already have, and a CPU.
+Cost: one linear classifier per label on shortlists; no encoder is trained.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from xclearn.training.run import Run
 from xclearn.training.scoring import best_fusion_weight
 from xclearn.training.stage import Stage, Stopping
 
-_FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # to choose from
+_FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # candidates
 _FUSION_WEIGHT = 0.9
 
 _ShortlistSize = Annotated[Count, Span(50, 1000, log=True)]
@@ -52,11 +51,11 @@ class Slice(Algorithm):
     name: ClassVar[str] = "slice"
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
-    embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of the vectors of texts
-    shortlist_size: _ShortlistSize = 300  # labels on a document's list, and scored when predicting
-    search: Auto[Method] = AUTO  # exact, or an index of faiss; auto: by the number of labels and what is installed
-    epochs: Count = 20  # passes of the solver over its examples at most
-    fusion_weight: FusionWeight = AUTO  # of classifiers beside the similarity to label centres
+    embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of text vectors
+    shortlist_size: _ShortlistSize = 300  # labels of a shortlist, also scored when predicting
+    search: Auto[Method] = AUTO  # exact, or a faiss index; auto: by the number of labels and what is installed
+    epochs: Count = 20  # maximum passes of the solver over its examples
+    fusion_weight: FusionWeight = AUTO  # weight of classifiers against the similarity to label centroids
     stopping: Stopping | None = None  # choose fusion_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002
@@ -95,7 +94,7 @@ class Slice(Algorithm):
         self.scorer_ = solved("slice", "document", vectors, data.relevance, lists, seed, self.epochs)
         if self.fusion_weight is AUTO:
             self.fusion_weight = best_fusion_weight(data, self.stopping, self._servable(data), _FUSION_WEIGHTS)
-        yield from ()  # a solver needs no stage
+        yield from ()  # the solver needs no stages
 
     def _servable(self, data: Prepared) -> Servable:
         candidates = self.centres_.served("document", self.shortlist_size)
@@ -103,7 +102,7 @@ class Slice(Algorithm):
         return Servable(data.vectoriser, {"document": self.encoder_}, candidates, [self.scorer_], mix)
 
     def _table(self, data: Prepared, run: Run) -> np.ndarray:
-        """Token vectors (V, D); the identity where features are dense already."""
+        """Token vectors (V, D); the identity for dense features."""
         if data.size.dense:
             return np.eye(data.size.n_features, self.embedding_dim, dtype=np.float32)
         return latent_tokens(data.features, self.embedding_dim, run.seed_of("vectors"))

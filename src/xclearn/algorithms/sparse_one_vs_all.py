@@ -1,15 +1,15 @@
-"""One sparse linear classifier per label over TF-IDF, with the label's text: DiSMEC.
+"""One sparse linear classifier per label over TF-IDF, plus label text: DiSMEC.
 
 From Babbar and Schölkopf, "DiSMEC: Distributed Sparse Machines for Extreme Multi-label Classification" (WSDM 2017);
-with label text after Table 4 of Mittal et al., "DECAF" (WSDM 2021). Every label is trained against all documents and
-small weights are dropped. It trains on a CPU, exactly and therefore slowly: `label_tree` is near and much faster.
+with label text after Table 4 of Mittal et al., "DECAF" (WSDM 2021). Every label is trained on all documents, and small
+weights are dropped. It trains on a CPU, exactly and therefore slowly: `label_tree` is nearly as good and much faster.
 
-What differs from the authors' code: dual coordinate descent instead of a primal Newton method, and a fixed bias.
-DECAF's appendix on label text for this method is not in its text; ours adds the cosine of document and label text to
-the classifier's probability, as in `label_tree`.
+Differences from the authors' code: dual coordinate descent instead of a primal Newton method, and a fixed bias. The
+appendix of DECAF that describes label text for this method is not published; as in `label_tree`, we add the cosine of
+document and label text to the classifier's probability.
 
-Good for: some thousand labels on a CPU, without torch.
-Cost: one linear classifier a label over all texts; grows with labels.
+Good for: a few thousand labels on a CPU, without torch.
+Cost: one linear classifier per label over all texts; grows with labels.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from xclearn.training.run import Run
 from xclearn.training.scoring import best_text_weight
 from xclearn.training.stage import Stage, Stopping
 
-_AT_ONCE = 4096  # labels trained between two checkpoints
-_WEIGHTS = 3  # of a label for each feature of each of its documents, about
+_AT_ONCE = 4096  # labels trained between checkpoints
+_WEIGHTS = 3  # approximate weights of a label per feature of its documents
 
 
 @final
 @dataclass(kw_only=True)
 class SparseOneVsAll(Algorithm):
-    """Sparse linear classifiers against all documents, and the cosine with label texts."""
+    """Sparse linear classifiers on all documents plus the cosine with label texts."""
 
     name: ClassVar[str] = "sparse_one_vs_all"
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
-    loss: Loss = "squared_hinge"  # of every classifier
-    cost: Annotated[Rate, Span(0.1, 10.0, log=True)] = 1.0  # of the loss against short weights
-    epochs: Count = 20  # passes of the solver over its examples at most
-    threshold: Annotated[Weight, Span(0.005, 0.2, log=True)] = 0.05  # weights up to this are dropped
-    label_text_weight: LabelTextWeight = AUTO  # of the cosine with the label's text; 0 leaves it out
+    loss: Loss = "squared_hinge"  # loss of every classifier
+    cost: Annotated[Rate, Span(0.1, 10.0, log=True)] = 1.0  # weight of the loss against regularisation
+    epochs: Count = 20  # maximum passes of the solver over its examples
+    threshold: Annotated[Weight, Span(0.005, 0.2, log=True)] = 0.05  # weights of at most this magnitude are dropped
+    label_text_weight: LabelTextWeight = AUTO  # weight of the cosine with the label's text; 0: do not use it
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002
@@ -96,7 +96,7 @@ class SparseOneVsAll(Algorithm):
         self.classifier_ = SparseClassifier.of("features", sp.vstack(weights, format="csr"), np.concatenate(biases))
         if self.label_text_weight is AUTO:
             self.label_text_weight = best_text_weight(data, self.stopping, lambda weight: self._served(data, weight))
-        yield from ()  # a solver needs no stage
+        yield from ()  # the solver needs no stages
 
     def _servable(self, data: Prepared) -> Servable:
         return self._served(data, self.label_text_weight)

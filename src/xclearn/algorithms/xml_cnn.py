@@ -1,15 +1,15 @@
-"""Filters over the words in their order, and one classifier per label, trained end to end: XML-CNN.
+"""XML-CNN: a convolution over token sequences and one classifier per label, trained end to end.
 
 From Liu et al., "Deep Learning for Extreme Multi-label Text Classification" (SIGIR 2017): filters of several widths
-over token vectors, the largest value of each in some parts of the text (dynamic max pooling), a bottleneck layer, and a
-binary cross-entropy summed over labels. It is `one_vs_all` with this encoder and sizes of its own.
+over token vectors, dynamic max-pooling over parts of the text, a bottleneck layer, and binary cross-entropy summed over
+labels. It is `one_vs_all` with this encoder and its own sizes.
 
-What differs from the paper: token vectors start at random instead of from GloVe; label rows start at zero with the
-prior −ln L and are trained by SGD; one learning-rate cycle. On a CPU beyond `exact_labels`, a step takes the batch's
-labels and random ones instead of all.
+Differences from the paper: token vectors are initialised at random instead of with GloVe; label rows start at zero with
+the prior −ln L and are trained by SGD; there is one learning-rate cycle. On a CPU beyond `exact_labels`, a step scores
+the batch's labels and random ones instead of all.
 
-Good for: a baseline that reads words in their order.
-Cost: convolutions: slower than a bag, seldom better on short texts.
+Good for: a baseline that uses word order.
+Cost: convolutions are slower than a bag, and rarely better on short texts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class XmlCnn(RowAlgorithm):
     name: ClassVar[str] = "xml_cnn"
 
     vectoriser: Sequences = field(default_factory=Sequences)  # how texts become tokens
-    encoder: ConvolutionSettings = field(default_factory=ConvolutionSettings)  # filters and their pooling
+    encoder: ConvolutionSettings = field(default_factory=ConvolutionSettings)  # filters and pooling
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu = device == "cuda"

@@ -83,7 +83,7 @@ class RowAlgorithm(Algorithm):
             epochs=self.epochs,
             products=size.n_documents * products,
             steps=Steps(size.n_documents / batch, step.beside(gradient)),
-            path=f"exact: all {size.n_labels:,} labels" if exact else f"sampled: about {scored:,} labels a step",
+            path=f"exact: all {size.n_labels:,} labels" if exact else f"sampled: about {scored:,} labels per step",
             served=0 if device == "cuda" else 4 * size.n_labels * dim,
             best=self.stopping is not None,
         )

@@ -217,7 +217,7 @@ class TextAlgorithm(Algorithm):
         return Material.of(data, run.device)
 
     def _scored(self, size: Size, list_size: int | None = None) -> int:
-        """Distinct labels a step trains; `list_size` are those of a document where lists are found by search."""
+        """Distinct labels per step trains; `list_size` are those of a document where lists are found by search."""
         relevant = math.ceil(self.batch_size * size.labels_per_document)
         if self.ranker == "shortlist" and list_size is not None:
             others = self.batch_size * list_size

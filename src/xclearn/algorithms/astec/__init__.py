@@ -1,18 +1,18 @@
-"""Astec and its framework DeepXML: features from an easier task, shortlists, and one classifier a label on them.
+"""Astec and its framework DeepXML: features from an easier task, shortlists, and one classifier per label on them.
 
 From Dahiya et al., "DeepXML: A Deep Extreme Multi-Label Learning Framework Applied to Short Text Documents" (WSDM
-2021). Module I trains the encoder on clusters of labels, Module II lists the labels that each document could be
-confused with, Module III adds a residual block of bounded norm, Module IV trains it with a classifier of every label on
-the lists. A re-ranker, a fresh network, learns from Module IV's own mistakes. Each choice of a module is a setting.
+2021). Module I trains the encoder on clusters of labels, Module II finds hard negatives for each document, Module III
+adds a residual block of bounded norm, and Module IV trains it together with a classifier for every label on the
+shortlists. A re-ranker, a separate network, learns from Module IV's mistakes. Each module's variants are settings.
 
-What differs from the authors' code: with `negatives = "all"` (the default on a GPU, and for few labels, but for
-`surrogate = "none"`, which is DeepXML-ANNS) Module IV trains against all labels and needs no lists; label rows start at
-zero with the prior −ln L and are trained by SGD instead of Adam; blocks have no bias; one learning-rate cycle a stage
-instead of halvings; a served model looks for candidates among label centres only, not among training documents; the
-weight of the two scores is chosen on held-out documents, never on test.
+Differences from the authors' code: with `negatives = "all"` (the default on a GPU and for few labels, except with
+`surrogate = "none"`, which is DeepXML-ANNS) Module IV trains against all labels and needs no shortlists; label rows
+start at zero with the prior −ln L and are trained by SGD instead of Adam; blocks have no bias; each stage has one
+learning-rate cycle instead of halvings; a served model searches candidates among label centroids only, not training
+documents; the weight of the two scores is chosen on held-out documents, never on test.
 
-Good for: very many labels that are only names, each with enough texts.
-Cost: a shortlist instead of all labels; the slower of the deep ones on a CPU.
+Good for: very many labels without descriptive texts, each with enough documents.
+Cost: a shortlist instead of all labels; slow for a deep algorithm on a CPU.
 """
 
 from __future__ import annotations
@@ -71,63 +71,67 @@ from xclearn.training.scoring import best_fusion_weight, mixed_with, task_score
 from xclearn.training.stage import Stage, Stopping
 
 _Parts: TypeAlias = tuple[dict[str, Encoder], list[Scorer]]  # of a member
-_LISTS_LR, _RERANKER_LR = 1.0, 0.4  # of label rows by SGD: fewer labels a step, larger steps
-_FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)  # to choose from
+_LISTS_LR, _RERANKER_LR = 1.0, 0.4  # learning rates of label rows by SGD: fewer labels per step need larger rates
+_FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)  # candidates
 
 
 @final
 @dataclass(kw_only=True)
 class Astec(Algorithm):
-    """Features learnt on clusters of labels, then a classifier of each label on shortlists, and a re-ranker."""
+    """Features learnt on clusters of labels, then a classifier per label on shortlists, and a re-ranker."""
 
     name: ClassVar[str] = "astec"
 
     vectoriser: AnyText = field(default_factory=Words)  # how texts become tokens
-    encoder: Auto[EncoderSettings] = AUTO  # auto: what reads the vectoriser's tokens
+    encoder: Auto[EncoderSettings] = AUTO  # auto: the one that reads the vectoriser's tokens
     embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of document and label vectors
-    dropout: Annotated[Auto[Share], Span(0.0, 0.6)] = AUTO  # after the ReLU of residual blocks
+    dropout: Annotated[Auto[Share], Span(0.0, 0.6)] = AUTO  # dropout after the ReLU of residual blocks
     batch_size: Auto[Count] = AUTO  # documents per step
-    surrogate: Surrogate = "clusters"  # Module I: the task that features are learnt on
-    n_clusters: Auto[Count] = AUTO  # outputs of that task: clusters, buckets, frequent labels or directions
-    correlation: RandomWalk = field(default_factory=RandomWalk)  # of correlated_clusters; published: 50 steps, 0.2
+    surrogate: Surrogate = "clusters"  # Module I: the task on which features are learnt
+    n_clusters: Auto[Count] = AUTO  # outputs of that task: clusters, buckets, frequent labels or dimensions
+    correlation: RandomWalk = field(
+        default_factory=RandomWalk
+    )  # random walk of correlated_clusters; published: 50 steps, 0.2
     surrogate_epochs: Auto[Count] = AUTO  # passes over train in Module I
     surrogate_lr: Annotated[Rate, Span(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of Module I (Adam)
-    surrogate_loss: OutputLoss = "bce_sum"  # of Module I
-    negatives: Auto[ListSource | Literal["uniform", "unigram", "all"]] = AUTO  # Module II: labels trained against
+    surrogate_loss: OutputLoss = "bce_sum"  # loss of Module I
+    negatives: Auto[ListSource | Literal["uniform", "unigram", "all"]] = AUTO  # Module II: negative labels
     shortlist_size: Count = 500  # labels of a document's shortlist
-    n_random: Number = 50  # random labels beside each shortlist
-    n_drawn: Count = 1024  # labels drawn in a step by uniform and unigram negatives
-    unigram_power: Share = 0.75  # of label counts when drawing by unigram
-    head_centres: Number = 0  # centres beside the mean of labels with many documents
-    head_documents: Count = 7500  # documents from which on a label has them
-    search: Auto[Method] = AUTO  # exact, or an index of faiss; auto: by the number of labels and what is installed
-    rebuild_every: Count = 5  # epochs after which lists are rebuilt while the encoder is trained
-    transfer: Transfer = "spectral"  # Module III: how features may move
+    n_random: Number = 50  # random labels added to each shortlist
+    n_drawn: Count = 1024  # labels drawn per step by uniform and unigram negatives
+    unigram_power: Share = 0.75  # exponent of label counts for unigram negatives
+    head_centres: Number = 0  # extra centroids for labels with many documents
+    head_documents: Count = 7500  # minimum documents of a label with extra centroids
+    search: Auto[Method] = AUTO  # exact, or a faiss index; auto: by the number of labels and what is installed
+    rebuild_every: Count = 5  # epochs between rebuilding shortlists while the encoder is trained
+    transfer: Transfer = "spectral"  # Module III: how features may change
     transfer_limit: Annotated[float, Range(0, 1, open_low=True)] = 1.0  # spectral norm of the residual block
-    classifier: Literal["rows"] | Frozen = "rows"  # Module IV: rows trained with the block, or a solver over features
+    classifier: Literal["rows"] | Frozen = (
+        "rows"  # Module IV: rows trained with the block, or a solver on fixed features
+    )
     extreme_epochs: Auto[Count] = AUTO  # passes over train in Module IV
     extreme_lr: Annotated[Rate, Span(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of Module IV (Adam)
-    loss: OutputLoss = "bce_sum"  # of Module IV and the re-ranker
-    label_optimiser: Literal["sgd", "adam"] = "sgd"  # of label rows; adam is the authors' choice
+    loss: OutputLoss = "bce_sum"  # loss of Module IV and the re-ranker
+    label_optimiser: Literal["sgd", "adam"] = "sgd"  # optimiser of label rows; the authors use adam
     label_lr: LabelLr = AUTO  # peak learning rate of label rows; auto: by module and optimiser
     warm_up: Share = 0.1  # share of each stage in which learning rates rise
-    reranker_epochs: Auto[Number] = AUTO  # passes over train of the re-ranker; 0 leaves it out
+    reranker_epochs: Auto[Number] = AUTO  # passes over train of the re-ranker; 0: no re-ranker
     reranker_lr: Rate = 0.003  # peak learning rate of the re-ranker (Adam)
-    reranker_size: Count = 100  # labels that the re-ranker is trained on for each document
-    reranker_random: Number = 50  # random labels beside them; without any it misjudges what is found below them
-    reranker_weight: Share = 0.5  # of the re-ranker's logit beside the classifier's
-    fusion: Literal["plain", "row_max"] = "plain"  # whether scores are divided by the largest of their row
-    fusion_weight: FusionWeight = AUTO  # of classifiers beside the similarity to label centres
-    served_labels: Auto[Count] = AUTO  # labels scored for a document when predicting
-    n_members: Count = 1  # ensemble members, each trained on its own
-    game: GameStep | None = None  # pass the scores of the best labels on over a label graph
-    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again
+    reranker_size: Count = 100  # shortlist size of the re-ranker
+    reranker_random: Number = 50  # random labels added to it; without any, the re-ranker misjudges lower labels
+    reranker_weight: Share = 0.5  # weight of the re-ranker's logit beside the classifier's
+    fusion: Literal["plain", "row_max"] = "plain"  # row_max divides scores by their row's maximum
+    fusion_weight: FusionWeight = AUTO  # weight of classifiers against the similarity to label centroids
+    served_labels: Auto[Count] = AUTO  # labels scored per document when predicting
+    n_members: Count = 1  # ensemble members, trained independently
+    game: GameStep | None = None  # propagate the scores of the best labels over a label graph
+    sparse_ranker: SparseRanking | None = None  # sparse classifiers that re-rank the best labels
     calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
-    stopping: Stopping | None = None  # end Module IV on a held-out metric, and choose fusion_weight by it
+    stopping: Stopping | None = None  # stop Module IV early by a held-out metric, and choose fusion_weight by it
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu = device == "cuda"
-        scale = max(1, min(8, 5_000 // size.n_documents))  # very small sets need more passes for as many steps
+        scale = max(1, min(8, 5_000 // size.n_documents))  # very small sets need more passes to get enough steps
         exact = self.surrogate != "none" and (gpu or size.n_labels <= 4_000)  # without a surrogate it is DeepXML-ANNS
         usual = "all" if exact else "both"
         negatives = usual if self.negatives is AUTO else self.negatives
@@ -213,7 +217,7 @@ class Astec(Algorithm):
         return TransferEncoder(base, TransferBlock(base.dim, self.dropout, kind, self.transfer_limit)).to(run.device)
 
     def _features(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Iterator[Stage]:
-        """Module I: the encoder with a block of its own on an easier task; all but the encoder is then discarded."""
+        """Module I: the encoder with its own block on an easier task; everything but the encoder is then discarded."""
         name = f"surrogate-{member}"
         kind = self.surrogate
         bags = bags_of(data.features, data.size.n_features)
@@ -233,7 +237,7 @@ class Astec(Algorithm):
         yield self._rows.stage(name, task, self.surrogate_lr, self.surrogate_epochs)
 
     def _extreme(self, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> Generator[Stage, None, _Parts]:
-        """Modules II to IV and the re-ranker. While the encoder itself is trained, lists are rebuilt now and then."""
+        """Modules II to IV and the re-ranker. While the encoder is trained too, shortlists are rebuilt periodically."""
         joint = self.trains_encoder_last
         listed = self.negatives in get_args(ListSource)
         encoder = self._with_block(base, run, self.transfer)
@@ -265,7 +269,7 @@ class Astec(Algorithm):
         return encoders, scorers
 
     def _solved(self, kind: Frozen, data: Prepared, run: Run, member: int, base: DocumentEncoder) -> _Parts:
-        """Module IV by a solver over the intermediate features."""
+        """Module IV by a solver on the intermediate features."""
         vectors = encoded(base, self._documents, run.device)
         seed = run.seed_of("solver", member)
         served = base.served()
@@ -274,7 +278,7 @@ class Astec(Algorithm):
         return {"shortlist": served, "document": served}, [scorer]
 
     def _negatives(self, vectors: torch.Tensor, data: Prepared, run: Run, name: str) -> Negatives:
-        """Module II."""
+        """Module II: the negative labels."""
         if self.negatives == "uniform" or self.negatives == "unigram":
             power = self.unigram_power if self.negatives == "unigram" else 0.0
             return Negatives(drawn=self.n_drawn, chance=unigram_chance(data.label_counts, power, run.device))

@@ -1,4 +1,4 @@
-"""What Astec's modules cost: the weights that each trains, and the networks that are there beside it."""
+"""The cost of Astec's modules: the weights that each trains, and the other networks in memory."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from xclearn.training.row_stages import RowStages
 @final
 @dataclass(frozen=True)
 class ModuleCosts:
-    """Of one member."""
+    """The costs of one member's modules."""
 
     stages: RowStages
     size: Size
     encoder: tuple[Weights, ...]
-    negatives: str  # in words
+    negatives: str  # description
 
     def surrogate(self, epochs: int, outputs: int, drawn: int) -> StageCost:
-        """Module I: the encoder with a block, on other outputs; `drawn` of them in a step, or all if 0."""
+        """Module I: the encoder with a block, on `outputs`; `drawn` of them per step, or all if 0."""
         return self._cost("surrogate", epochs, [*self.encoder, self._block], outputs, drawn or outputs)
 
     def extreme(self, epochs: int, against: int, *, joint: bool) -> StageCost:
-        """Module IV: the block, and with `joint` the encoder; without, its vectors are fixed."""
+        """Module IV: the block and, if `joint`, the encoder; otherwise its vectors are fixed."""
         trained = [*self.encoder, self._block] if joint else [self._block]
         cost = self._cost("extreme", epochs, trained, self.size.n_labels, min(self.size.n_labels, against))
         return cost if joint else beside(cost, self._network)
 
     def reranker(self, epochs: int, first: int) -> StageCost:
-        """A network of its own, beside the one that it learns from and the served copy of that one's rows."""
+        """A separate network, beside the one it learns from and the served copy of that one's rows."""
         n_labels = self.size.n_labels
         cost = self._cost("re-ranker", epochs, [*self.encoder, self._block], n_labels, min(n_labels, first))
         rows = row_weights(n_labels, self.stages.dim, self.stages.label_optimiser, self.stages.device)
         return beside(cost, self._network + rows.held + self._served_rows)
 
     def kept(self, networks: int) -> int:
-        """Bytes that a finished member of `networks` networks keeps; from a GPU they move to the CPU."""
+        """Bytes that a finished member with `networks` networks keeps; on a GPU they move to the CPU."""
         return networks * (self._network + self._served_rows) if self.stages.device == "cpu" else 0
 
     @property
@@ -56,5 +56,5 @@ class ModuleCosts:
         return 0 if self.stages.device == "cuda" else 4 * self.size.n_labels * self.stages.dim
 
     def _cost(self, name: str, epochs: int, trained: list[Weights], outputs: int, scored: int) -> StageCost:
-        path = f"{self.negatives}: {scored:,} of {outputs:,} outputs a document"
+        path = f"{self.negatives}: {scored:,} of {outputs:,} outputs per document"
         return self.stages.cost(name, self.size, trained, epochs=epochs, outputs=outputs, scored=scored, path=path)

@@ -1,7 +1,7 @@
-"""Module I's tasks, on which features are learnt first: fewer outputs than labels, or none at all.
+"""Module I's surrogate tasks, on which features are learnt first: fewer outputs than labels, or none.
 
-Outputs may be clusters of labels, the most frequent labels, or random buckets; another task is the coordinates of a
-low-rank form of relevance. Knows nothing about stages.
+Outputs may be clusters of labels, the most frequent labels, or random buckets; another task is to regress on a low-rank
+factorisation of relevance. Knows nothing about stages.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ Surrogate = Literal[
     "clusters", "correlated_clusters", "selection", "hashing", "projection", "word_vectors", "none"
 ]  # the task of Module I
 
-_NEIGHBOURS = 10  # labels whose centroids count beside a label's own, as in the authors' code
-_PROJECTED = 128  # random directions in which label centroids are clustered
-_EXACT = 20_000  # outputs up to which a CPU scores all of them in a step
+_NEIGHBOURS = 10  # labels whose centroids are averaged with a label's own, as in the authors' code
+_PROJECTED = 128  # dimensions of the random projection of label centroids
+_EXACT = 20_000  # up to this many outputs, a CPU scores all of them per step
 
 
 def usual_outputs(kind: Surrogate, n_labels: int) -> int:
-    """How many outputs a task has where nothing is set."""
+    """The default number of outputs of a task."""
     few = {"selection": math.ceil(n_labels / 5), "projection": min(256, n_labels)}
     return few.get(kind, 2 ** min(16, max(0, math.floor(math.log2(n_labels / 2)))))
 
 
 def drawn_outputs(n_drawn: int, n_outputs: int, device: str) -> int:
-    """How many outputs a step draws; 0: it scores all."""
+    """How many outputs a step draws; 0 if it scores all."""
     return n_drawn if n_outputs > _EXACT and device == "cpu" else 0
 
 
@@ -63,9 +63,9 @@ def surrogate_targets(
     device: torch.device,
     walk: RandomWalk | None = None,
 ) -> dict[str, np.ndarray]:
-    """What the task wants of each document: `values` (N, r), or where outputs are 1 as `indptr` and `indices`.
+    """The targets of each document: `values` (N, r), or the positive outputs as `indptr` and `indices`.
 
-    `bags` (N, V) say which labels have similar documents, and a `walk` which correlated labels come together.
+    `bags` (N, V) tell which labels have similar documents, and a `walk` which labels are correlated.
     """
     if kind == "projection":
         return {"values": low_rank_targets(relevance, n_outputs, seed)}
@@ -99,7 +99,7 @@ class ProjectionTask:
         return [*encoder_optimisers(self.encoder, lr), torch.optim.Adam(self.head.parameters(), lr=lr, fused=True)]
 
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
-        """Mean squared distance of a coordinate."""
+        """Mean squared error over coordinates."""
         return F.mse_loss(self.head(self.encoder(self.documents.take(rows))), self.targets[rows])
 
 
@@ -111,9 +111,9 @@ def surrogate_task(
     drawn: int,
     device: torch.device,
 ) -> RowTask | ProjectionTask:
-    """The task of learning `targets`; coordinates are learnt by a linear map instead of the classifier.
+    """The task of learning `targets`; coordinates are predicted by a linear map instead of the classifier.
 
-    `drawn` outputs are trained in a step beside the relevant ones; 0: all.
+    `drawn` outputs per step are trained beside the relevant ones; 0: all.
     """
     if "values" in targets:
         head = nn.Linear(encoder.dim, targets["values"].shape[1]).to(device)
@@ -123,7 +123,7 @@ def surrogate_task(
 
 
 def target_rows(arrays: dict[str, np.ndarray], n_outputs: int, device: torch.device) -> SparseRows:
-    """The device form of the targets that are outputs."""
+    """Targets that are outputs, on the device."""
     ones = np.ones(len(arrays["indices"]), dtype=np.float32)
     shape = (len(arrays["indptr"]) - 1, n_outputs)
     return SparseRows.of(sp.csr_matrix((ones, arrays["indices"], arrays["indptr"]), shape), device)
@@ -144,8 +144,10 @@ def group_of_label(
         return np.random.default_rng(seed).integers(n_groups, size=n_labels, dtype=np.int32)
     if n_groups > n_labels or n_groups & (n_groups - 1):
         allowed = f"a power of two up to the {n_labels:,} labels"
-        raise ConfigError("no such number of clusters", where="n_clusters", got=n_groups, allowed=allowed)
-    if device.type == "cpu" and sp.issparse(bags):  # as they are: labels of a document stay together more often
+        raise ConfigError("the number of clusters is invalid", where="n_clusters", got=n_groups, allowed=allowed)
+    if device.type == "cpu" and sp.issparse(
+        bags
+    ):  # without projection, which keeps a document's labels together more often
         centroids = label_centroids(relevance, bags)
         return cluster_labels(_smoothed(centroids, kind, relevance, seed, walk), n_groups, seed)
     projected = F.normalize(_projected_centroids(bags, relevance, seed, device), dim=1).cpu().numpy()
@@ -156,7 +158,7 @@ def group_of_label(
 def _smoothed(
     centroids: sp.csr_matrix | np.ndarray, kind: str, relevance: sp.csr_matrix, seed: int, walk: RandomWalk | None
 ) -> sp.csr_matrix | np.ndarray:
-    """Centroids (L, V) of correlated clusters: the mean of a label's and of those that a walk from it visits most."""
+    """Centroids (L, V) of correlated clusters: the mean over a label and those that a walk from it visits most."""
     if kind != "correlated_clusters":
         return centroids
     steps = (walk or RandomWalk()).steps
@@ -167,12 +169,10 @@ def _smoothed(
 
 
 def frequent_labels(relevance: sp.csr_matrix, n_outputs: int) -> sp.csr_matrix:
-    """Relevance of the labels with most documents alone (N, n)."""
+    """Relevance of only the most frequent labels (N, n)."""
     if n_outputs > relevance.shape[1]:
         allowed = f"up to the {relevance.shape[1]:,} labels"
-        raise ConfigError(
-            "more labels are asked for than there are", where="n_clusters", got=n_outputs, allowed=allowed
-        )
+        raise ConfigError("more labels than the data has", where="n_clusters", got=n_outputs, allowed=allowed)
     counts = np.bincount(relevance.indices, minlength=relevance.shape[1])
     kept = np.sort(np.argsort(-counts, kind="stable")[:n_outputs])
     chosen = sp.csr_matrix(relevance[:, kept])
@@ -181,13 +181,13 @@ def frequent_labels(relevance: sp.csr_matrix, n_outputs: int) -> sp.csr_matrix:
 
 
 def low_rank_targets(relevance: sp.csr_matrix, rank: int, seed: int) -> np.ndarray:
-    """Coordinates (N, r) of each document's labels in the directions that hold most of relevance, of unit variance."""
+    """Coordinates (N, r) of each document's labels along the main singular directions of relevance, unit variance."""
     left, _ = singular_vectors(relevance, min(rank, *relevance.shape), seed)
     return (left * np.sqrt(len(left))).astype(np.float32)
 
 
 def bags_of(features: sp.csr_matrix | np.ndarray, n_features: int) -> sp.csr_matrix | np.ndarray:
-    """Features (N, V) as they are, or counted from token sequences (N, T), −1 where there are fewer tokens."""
+    """Features (N, V) unchanged, or counted from token sequences (N, T) padded with −1."""
     if sp.issparse(features) or features.dtype.kind != "i":
         return features
     return padded_matrix(features, n_features)
@@ -196,6 +196,6 @@ def bags_of(features: sp.csr_matrix | np.ndarray, n_features: int) -> sp.csr_mat
 def _projected_centroids(
     bags: sp.csr_matrix | np.ndarray, relevance: sp.csr_matrix, seed: int, device: torch.device
 ) -> torch.Tensor:
-    """The sum of each label's documents in random directions (L, 128)."""
+    """A random projection of the sum of each label's documents (L, 128)."""
     table = torch.randn(bags.shape[1], _PROJECTED, generator=torch.Generator().manual_seed(seed)).to(device)
     return label_vectors(table, feature_rows(bags, device), SparseRows.of(relevance, device))

@@ -1,4 +1,4 @@
-"""Settings of Astec that nothing reads as the others stand."""
+"""Settings of Astec that have no effect, given the others."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from xclearn.text import Pretrained
 if TYPE_CHECKING:
     from xclearn.algorithms.astec import Astec
 
-_SEARCHED = ("centroids", "documents", "both")  # lists that are found by search among vectors
+_SEARCHED = ("centroids", "documents", "both")  # shortlists found by vector search
 
 
 def unread(astec: Astec, device: str) -> Iterator[tuple[str, str]]:
-    """Each with what would make something read it."""
+    """Unused settings, each with the change that would make it effective."""
     yield from _of_features(astec, device)
     yield from _of_rows(astec) if astec.classifier == "rows" else _of_solver(astec)
     searches = astec.negatives in _SEARCHED if astec.classifier == "rows" else astec.classifier == "slice"
@@ -29,11 +29,11 @@ def unread(astec: Astec, device: str) -> Iterator[tuple[str, str]]:
     if not astec.reranker_epochs:
         yield "set reranker_epochs", "reranker_lr reranker_size reranker_random reranker_weight"
     if isinstance(astec.vectoriser, Pretrained):
-        yield "choose an encoder of no length of its own", "embedding_dim"
+        yield "choose an encoder other than a transformer", "embedding_dim"
 
 
 def _of_features(astec: Astec, device: str) -> Iterator[tuple[str, str]]:
-    """Module I."""
+    """Unused settings of Module I."""
     trained = astec.surrogate not in ("none", "word_vectors")
     outputs = trained and astec.surrogate != "projection"
     if astec.surrogate != "correlated_clusters":
@@ -52,7 +52,7 @@ def _of_features(astec: Astec, device: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_rows(astec: Astec) -> Iterator[tuple[str, str]]:
-    """Modules II to IV."""
+    """Unused settings of Modules II to IV."""
     if not _listed(astec):
         yield 'set negatives = "both"', "n_random"
     if not (_listed(astec) and astec.trains_encoder_last):

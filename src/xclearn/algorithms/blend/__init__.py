@@ -1,16 +1,17 @@
-"""Several algorithms, label texts and a memory of train, put together by a stacker that gives calibrated probabilities.
+"""Blends several algorithms, label texts and a memory of train by a stacker that gives calibrated probabilities.
 
-Members are trained without some documents, every source names its best labels for these, and a stacker (logistic, or
-boosted trees) learns from what each source says about a label whether it is right: stacked generalisation after Wolpert
-(1992), with gradient boosting as in most winning stacks since. Then the members are trained again on all of train,
-and the stacker is kept. Scores are probabilities, by isotonic regression on the held-out documents.
+Members are trained without some held-out documents. Every source lists its best labels for these, and a stacker
+(logistic regression or boosted trees) learns from the sources' evidence whether a label is correct: stacked
+generalisation after Wolpert (1992), with gradient boosting as in most winning stacks since. Then the members are
+trained again on all of train, and the stacker is kept. Scores are probabilities, by isotonic regression on the held-out
+documents.
 
-The held-out documents are cut in groups that resemble each other, so that a memory is not judged by near copies. Small
-sets are cut in several folds, each held out once. The stack is taken only where it is ahead of the best member by two
-standard errors; a member without which it ranks as well is dropped.
+Near-duplicates are held out together, so that a memory is not evaluated on copies. Small sets use several folds, each
+held out once. The stack is used only if it beats the best member by two standard errors; members without which it ranks
+as well are dropped.
 
-Good for: the best answer without a choice to make, and scores that are probabilities.
-Cost: all its members, one after another; minutes on two cores.
+Good for: the best accuracy without choosing an algorithm, and scores that are probabilities.
+Cost: the training of all its members; minutes on two cores.
 """
 
 from __future__ import annotations
@@ -52,28 +53,28 @@ from xclearn.training.unread import with_own_epochs
 @final
 @dataclass(kw_only=True)
 class Blend(Algorithm):
-    """Members by name, label text, memory, and a stacker over what they say."""
+    """A stacker over several algorithms, label texts and a memory of train."""
 
     name: ClassVar[str] = "blend"
     _makes_probabilities: ClassVar[bool] = True
 
-    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens, for all but the members
-    members: Auto[tuple[str, ...]] = AUTO  # algorithms by name, each with its settings after it: "decaf dropout=0.5"
-    time_budget: Rate = 10.0  # minutes that training may take by the plan, on the slower of usual machines
-    epochs: Auto[Count] = AUTO  # of every stage of the members; auto: their own, fewer where time_budget is short
-    folds: Auto[Count] = AUTO  # parts that are held out in turn; auto: 1, of small sets more
-    hold_out: Auto[Count] = AUTO  # documents held out in all, to learn the stacker on; auto: by the size of train
-    encoder: str | None = MINILM  # pretrained encoder for members on a GPU: minilm, a folder; none: leave it out
-    memory: bool = True  # ask the nearest training documents; the model then carries train's words
-    depth: Annotated[Count, Span(20, 120, log=True)] = 60  # labels that each source names
+    vectoriser: Words | WordPiece = field(default_factory=Words)  # how texts become tokens, except in members
+    members: Auto[tuple[str, ...]] = AUTO  # names of algorithms, each followed by its settings: "decaf dropout=0.5"
+    time_budget: Rate = 10.0  # minutes of training allowed by the plan, for a slow ordinary machine
+    epochs: Auto[Count] = AUTO  # epochs of every stage of the members; auto: their own, or fewer to meet time_budget
+    folds: Auto[Count] = AUTO  # parts held out in turn; auto: 1, more for small sets
+    hold_out: Auto[Count] = AUTO  # held-out documents in total, to train the stacker; auto: by the size of train
+    encoder: str | None = MINILM  # pretrained encoder for members on a GPU: minilm or a folder; none: do not use one
+    memory: bool = True  # use the nearest training documents; the model then contains the words of train
+    depth: Annotated[Count, Span(20, 120, log=True)] = 60  # labels listed by each source
     stacker: Auto[Literal["linear", "trees", "both"]] = AUTO  # auto: the best one by cross-fit
-    refit: Auto[bool] = AUTO  # train the members again on all of train; auto: unless `stopping` is set
-    tail: Auto[Share] = AUTO  # lifts labels of few documents; auto: where rare labels would fall behind a member's
-    stopping: Stopping | None = None  # end members' stages by this metric on what the stacker learns from
+    refit: Auto[bool] = AUTO  # retrain the members on all of train; auto: unless `stopping` is set
+    tail: Auto[Share] = AUTO  # exponent that favours rare labels; auto: if a member would find more of them
+    stopping: Stopping | None = None  # stop members early by this metric on the stacker's held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         refit = self.stopping is None if self.refit is AUTO else self.refit
-        wanted = None if refit else 1  # the last fold's members are served
+        wanted = None if refit else 1  # the members of the last fold are served
         folds, held = usual_cut(size, wanted if self.folds is AUTO else self.folds)
         return {
             "members": usual_members(size, device, self.time_budget, folds + refit, self.encoder),
@@ -84,7 +85,7 @@ class Blend(Algorithm):
 
     def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:  # noqa: ARG002
         if size.n_dev:
-            yield "leave the dev split out of the data", "folds hold_out"
+            yield "remove the dev split from the data", "folds hold_out"
 
     def _plan(self, size: Size, device: str) -> Plan:
         members = self._members(size, device)
@@ -105,7 +106,7 @@ class Blend(Algorithm):
         members, found = self._members(data.size, run.device.type), []
         self.text_rows_: dict[str, Sequence[TextRows | None]] = {}
         if not is_installed("torch"):
-            run.note(members="linear ones only; pip install 'xclearn[deep]' adds neural ones")
+            run.note(members="linear only; pip install 'xclearn[deep]' adds neural members")
         for fold, (train, held) in enumerate(cuts):
             sources = yield from self._sources(members, replace(whole, train=train), held, run, f"fold{fold}")
             found.append(judged(sources, held, run.answers_on))
@@ -133,9 +134,9 @@ class Blend(Algorithm):
         return [rows for name in self.served_.sources.members for rows in self.text_rows_[name]]
 
     def _members(self, size: Size, device: str) -> dict[str, Algorithm]:
-        """By name, with their settings; one that is there twice gets a number.
+        """Members by name, with their settings; repeated names get a number.
 
-        Epochs follow from the whole of train: in a fold they would be others than in the refit.
+        Epochs are derived from all of train, so that they are the same in folds and in the refit.
         """
         found: dict[str, Algorithm] = {}
         for wanted in self.members:
@@ -154,11 +155,11 @@ class Blend(Algorithm):
         return found
 
     def _cuts(self, data: Prepared, source: Dataset, seed: int) -> list[tuple[Split, Split]]:
-        """The dev split where there is one; else parts of train."""
+        """The dev split if there is one, else parts of train."""
         if source.dev is not None:
             return [(source.train, source.dev)]
         if len(source.train) >= FEWEST and self.hold_out >= self.folds * len(source.train):
-            what = "nothing would be left to train on"
+            what = "no documents would be left to train on"
             todo = "Hold out fewer, or set more folds."
             raise ConfigError(what, where=f"{self.name}.hold_out", got=self.hold_out, todo=todo)
         features = data.features if self.stopping is None else data.vectoriser.transform(source.train.documents)
@@ -168,7 +169,7 @@ class Blend(Algorithm):
     def _sources(
         self, wanted: dict[str, Algorithm], data: Dataset, held: Split | None, run: Run, part: str
     ) -> Generator[Stage, None, Sources]:
-        """Members trained on `data.train`, and what else is known from it."""
+        """Members trained on `data.train`, and the other sources of evidence from it."""
         members: dict[str, Servable | Ensemble] = {}
         prepared: dict[str, Prepared] = {}
         for name, algorithm in wanted.items():
@@ -176,7 +177,7 @@ class Blend(Algorithm):
             if reading not in prepared:
                 prepared[reading] = prepare(data, algorithm.vectoriser, None, run.seed)
             own = prepared[reading]
-            if held is None:  # there is nothing to stop by
+            if held is None:  # nothing to stop on
                 algorithm = replace(algorithm, stopping=None)  # type: ignore[call-arg]
             elif algorithm.stopping is not None:
                 own = replace(own, held_out=held, held_out_features=own.vectoriser.transform(held.documents))
@@ -204,13 +205,13 @@ class Blend(Algorithm):
         return Sources(whole.vectoriser, members, texts, centroids, memory, counts, self.depth, everywhere=True)
 
     def _learn(self, held: HeldOut, sources: Sources, run: Run) -> tuple[Learnt, list[str], list[Judged]]:
-        """The best stacker, or where none is ahead the best member; what it needs; and each of all members alone."""
+        """The best stacker, or the best member if none wins; the members it needs; and every member's own results."""
         alone = {name: single(held, COLUMNS * place) for place, name in enumerate(sources.lists)}
         singles = [alone[name].judged for name in sources.members]
         best = max(sources.members, key=lambda name: float(alone[name].gains.mean()))
         needed, linear, kept = dispensed(held, list(sources.members), best)
         for name in sources.members.keys() - kept:
-            run.note(**{f"dropped {name}": "without it the others rank as well"})
+            run.note(**{f"dropped {name}": "the others rank as well without it"})
         stacks: dict[StackerKind, Learnt] = {"linear": linear}
         kinds: Sequence[StackerKind] = KINDS if self.stacker is AUTO else [self.stacker]
         for kind in kinds:
@@ -229,7 +230,7 @@ class Blend(Algorithm):
 
 
 def _is_of(view: str, member: str) -> bool:
-    """Whether a list of labels is the member's, or another view of it."""
+    """Whether a list of labels is the member's or one of its other views."""
     return view == member or view.startswith(f"{member}: ")
 
 

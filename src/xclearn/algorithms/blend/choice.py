@@ -1,6 +1,6 @@
-"""Which members, and how much is held out: by the data's shape, the device and the minutes there are.
+"""Chooses members and the size of the hold-out by the data, the device and the time budget.
 
-Everything is arithmetic on counts and on the members' own plans, so that a run repeats; the clock is never read.
+All of it is arithmetic on counts and the members' plans, so that runs are reproducible; no clock is read.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from xclearn.training.unread import with_own_epochs
 
 # Operations a second: two cores as measured; one H200 by whole trainings of decaf, and of a transformer on short texts.
 _SPEED = {"cpu": 45e9, "cuda": 25e12, "transformer": 80e12}
-_MOST_HELD = 5_000  # documents that a stacker learns on at most
-_ENOUGH = 3_000  # documents that it should have
-_SMALL, _TENTH, _FIFTH = 10_000, 0.1, 0.2  # documents below which a fold holds out a fifth of train, else a tenth
+_MOST_HELD = 5_000  # maximum documents to train a stacker
+_ENOUGH = 3_000  # documents that a stacker should have
+_SMALL, _TENTH, _FIFTH = 10_000, 0.1, 0.2  # sets below this size hold out a fifth per fold, others a tenth
 _MOST_FOLDS = 5
-_ALONE = "sparse_one_vs_all"  # where there are too few documents to hold some out
-_FEWEST_EPOCHS = 4  # of a member's longest stage: with fewer the member is left out
+_ALONE = "sparse_one_vs_all"  # the only member if there are too few documents to hold some out
+_FEWEST_EPOCHS = 4  # of a member's longest stage; a member with fewer is left out
 
-# Members in the order in which time is spent on them, with the data that they need: label text, or none.
-_LINEAR = ("label_tree", "sparse_one_vs_all")  # they need no torch
-_PRETRAINED = "pretrained"  # stands for a dual encoder whose texts are read by a pretrained transformer
+# Members by priority for the time budget, with the data that they need: label text, or none.
+_LINEAR = ("label_tree", "sparse_one_vs_all")  # need no torch
+_PRETRAINED = "pretrained"  # a dual encoder over a pretrained transformer
 _WITH_TEXT = {
     "cpu": ("label_tree", "dual_encoder", "decaf", "sparse_one_vs_all"),
     "cuda": ("label_tree", _PRETRAINED, "dual_encoder", "decaf", "elias", "lightdxml", "sparse_one_vs_all"),
@@ -37,12 +37,12 @@ _WITHOUT_TEXT = {
     "cpu": ("label_tree", "sparse_one_vs_all", "lightdxml", "one_vs_all"),
     "cuda": ("label_tree", "sparse_one_vs_all", "lightdxml", "elias", "one_vs_all"),
 }
-_WORDS_TO_TOKENS = 1.6  # of a transformer, for each word that is counted once in a text
-_SHORTEST, _LONGEST = 32, 256  # tokens that a transformer reads of a text
+_WORDS_TO_TOKENS = 1.6  # transformer tokens per distinct word of a text
+_SHORTEST, _LONGEST = 32, 256  # range of max_length for a transformer
 
 
 def usual_members(size: Size, device: str, minutes: float, rounds: int, encoder: str | None = None) -> tuple[str, ...]:
-    """The members that fit into the time, each trained `rounds` times; those with epochs may get fewer."""
+    """The members that fit into the time budget when trained `rounds` times, perhaps with fewer epochs."""
     if size.n_documents < FEWEST:
         return (_ALONE,)
     left = 60 * minutes / rounds  # seconds
@@ -52,14 +52,14 @@ def usual_members(size: Size, device: str, minutes: float, rounds: int, encoder:
         if member is None or (name not in _LINEAR and not is_installed("torch")):
             continue
         wanted, seconds = _within(member, size, device, left)
-        if wanted is not None or not chosen:  # the first is always there
+        if wanted is not None or not chosen:  # the first member is always used
             chosen.append(wanted or member)
             left -= seconds
     return tuple(chosen)
 
 
 def _pretrained(size: Size, encoder: str | None) -> str | None:
-    """A dual encoder that reads texts by this encoder; none where there are no texts, or no weights to be found."""
+    """A dual encoder over this pretrained encoder; None without texts or without weights on this machine."""
     if encoder is None or not size.of_texts or not is_installed("transformers") or not has_weights(encoder):
         return None
     words = size.n_feature_entries / size.n_documents
@@ -71,7 +71,7 @@ def _pretrained(size: Size, encoder: str | None) -> str | None:
 
 
 def _within(member: str, size: Size, device: str, left: float) -> tuple[str | None, float]:
-    """The member with as many epochs as fit into the seconds that are left, and its seconds; None where too few fit."""
+    """The member with as many epochs as fit into the seconds left, and its time; None if too few fit."""
     name, *assignments = shlex.split(member)
     resolved = _resolved(name, assignments, size, device)
     seconds = _seconds(resolved, size, device)
@@ -92,7 +92,7 @@ def _resolved(name: str, assignments: Sequence[str], size: Size, device: str) ->
 
 
 def _seconds(algorithm: Any, size: Size, device: str) -> float:
-    """By the plan; linear members are trained on the CPU, wherever the others are."""
+    """Training time by the plan; linear members always train on the CPU."""
     plan = algorithm._plan(size, device)
     operations = sum(stage.flops_per_epoch * stage.epochs for stage in plan.stages)
     return float(operations / _SPEED[_computes_on(algorithm, device)])
@@ -105,14 +105,14 @@ def _computes_on(algorithm: Any, device: str) -> str:
 
 
 def config_epochs(cls: type) -> list[str]:
-    """The fields that say how many epochs a stage has."""
+    """The fields with the epochs of stages."""
     return [
         setting.name for setting in config.describe(cls) if "." not in setting.name and setting.name.endswith("epochs")
     ]
 
 
 def usual_cut(size: Size, folds: int | None = None) -> tuple[int, int]:
-    """Folds (by the size where None is given), and documents held out in all; a dev split takes their place."""
+    """The number of folds (by size if None), and of held-out documents in total; a dev split replaces both."""
     if size.n_dev:
         return 1, size.n_dev
     n = size.n_documents

@@ -1,4 +1,4 @@
-"""What says something about labels beside the members: label texts, the mean of a label's documents, a memory.
+"""Sources of evidence besides the members: label texts, label centroids, and a memory of train.
 
 Knows nothing about members or stackers.
 """
@@ -12,28 +12,28 @@ from xclearn.data.dataset import Split
 from xclearn.inference.blend import CsrRows, Memory
 from xclearn.inference.sparse import unit_rows
 
-_LIGHT = 0.2  # share of a row's heaviest word up to which its words are dropped: they are in most texts and cost most
-_WORDS = 64  # of a row at most, the heaviest
-_NEAREST, _POWER = 50, 3.0  # documents that the memory asks; of their cosine, as a weight
+_LIGHT = 0.2  # words below this share of the heaviest are dropped: they occur in most texts and cost most
+_WORDS = 64  # heaviest words kept per row
+_NEAREST, _POWER = 50, 3.0  # nearest documents that vote, and the exponent of their cosine
 
 
 def label_text_rows(features: sp.csr_matrix) -> CsrRows:
-    """The heavy words of each label's text, (L, V) of length one."""
+    """The heaviest words of each label's text, unit rows (L, V)."""
     return CsrRows.of(heavy_rows(features))
 
 
 def centroid_rows(documents: sp.csr_matrix, relevance: sp.csr_matrix) -> CsrRows:
-    """The heavy words of the mean of each label's documents, (L, V) of length one."""
+    """The heaviest words of each label's centroid, unit rows (L, V)."""
     return CsrRows.of(heavy_rows(sp.csr_matrix(relevance.T @ documents)))
 
 
 def memory_of(documents: sp.csr_matrix, train: Split) -> Memory:
-    """The training documents (N, V) and what was right for them."""
+    """A memory of the training documents (N, V) and their labels."""
     return Memory(CsrRows.of(documents), CsrRows.of(train.relevance), _NEAREST, _POWER)
 
 
 def heavy_rows(features: sp.csr_matrix) -> sp.csr_matrix:
-    """The heaviest words of each row, scaled to length one."""
+    """The heaviest words of each row, scaled to unit length."""
     rows = sp.csr_matrix(features, dtype=np.float32)
     sizes = np.diff(rows.indptr)
     owner = np.repeat(np.arange(rows.shape[0]), sizes)

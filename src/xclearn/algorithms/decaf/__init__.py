@@ -2,16 +2,16 @@
 
 From Mittal et al., "DECAF: Deep Extreme Classification with Label Features" (WSDM 2021). Module I trains the token
 table on label text alone, Module II a shortlister over clusters of labels, Modules III and IV the label classifiers
-w = σ(α) ⊙ text + σ(β) ⊙ refinement, with the refinement starting at E z; without text (ẑ²) at random.
+w = σ(α) ⊙ text + σ(β) ⊙ refinement. The refinement starts at E z, or at random without text (ẑ²).
 
-What differs from the authors' code: `ranker = "exact"` (the default on a GPU) trains every module against all labels,
-where no shortlister is needed; `"sampled"` (the default on a CPU) against the batch's labels and random others;
+Differences from the authors' code: `ranker = "exact"` (the default on a GPU) trains every module against all labels and
+needs no shortlister; `"sampled"` (the default on a CPU) trains against the batch's labels and random others;
 `"shortlist"` is the paper's own path with clusters, beam and σ(label) · σ(cluster). Refinements and biases are trained
-by SGD, which keeps rare labels near their text, instead of Adam; blocks go on from Module I unless `restart_blocks`;
+by SGD instead of Adam, which keeps rare labels near their text; blocks continue from Module I unless `restart_blocks`;
 biases start at −ln L.
 
-Good for: rare labels whose texts say what they are.
-Cost: the label text is read in every step; best on a GPU.
+Good for: rare labels with descriptive texts.
+Cost: every step reads the label texts; best on a GPU.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class Decaf(TextAlgorithm):
 
     name: ClassVar[str] = "decaf"
 
-    surrogate_dropout: Auto[Share] = AUTO  # after each ReLU in Module I; auto: as `dropout`
-    shortlist: Literal["clusters", "nearest", "tree"] = "clusters"  # Module II, or labels found by search instead
-    list_size: Count = 500  # labels of a document that search finds
-    search: Auto[Method] = AUTO  # exact, or an index of faiss; auto: by the number of labels and what is installed
-    refinement: Auto[Literal["text", "random", "none"]] = AUTO  # where refinements start; none is DECAF-ẑ¹
-    word_vectors: str | None = None  # tokens start from a file, a transformer's folder or minilm; none: randomly
-    freeze_tokens: bool = False  # token table fixed after Module I (DECAF-lite), or throughout if from a file (-FFT)
-    game: GameStep | None = None  # pass the scores of the best labels on over a label graph
-    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again
+    surrogate_dropout: Auto[Share] = AUTO  # dropout after each ReLU in Module I; auto: as `dropout`
+    shortlist: Literal["clusters", "nearest", "tree"] = "clusters"  # Module II's clusters, or labels found by search
+    list_size: Count = 500  # labels per document found by search
+    search: Auto[Method] = AUTO  # exact, or a faiss index; auto: by the number of labels and what is installed
+    refinement: Auto[Literal["text", "random", "none"]] = AUTO  # initial refinements; none is DECAF-ẑ¹
+    word_vectors: str | None = None  # initial token vectors: a file, a transformer's folder or minilm; none: random
+    freeze_tokens: bool = False  # freeze the token table after Module I (DECAF-lite), or always if from a file (-FFT)
+    game: GameStep | None = None  # propagate the scores of the best labels over a label graph
+    sparse_ranker: SparseRanking | None = None  # sparse classifiers that re-rank the best labels
     calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Decaf(TextAlgorithm):
     def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:
         yield from super()._unread(size, device)
         if self.refinement == "none":
-            yield "let refinements start somewhere", "refinement_lr label_text"
+            yield 'set refinement = "text"', "refinement_lr label_text"
         if self.ranker != "shortlist":
             yield 'set ranker = "shortlist"', "shortlist list_size search"
         elif self.shortlist == "clusters":
@@ -104,7 +104,7 @@ class Decaf(TextAlgorithm):
             before = surrogate.network
             found: _Found = None
             if self.ranker == "shortlist" and self.shortlist == "clusters":
-                # Module II: clusters of labels, now with refinements
+                # Module II: clusters of labels, with refinements
                 groups = self._clusters(f"clusters-{member}", before.table.detach(), train, run)
                 finder = train.task(self._network(before.table, groups.texts, before, run), groups.positives)
                 yield self._stage(f"shortlister-{member}", finder, self.shortlister_epochs, self.later_lr)
@@ -129,7 +129,7 @@ class Decaf(TextAlgorithm):
         return self.text_rows_
 
     def _clusters(self, name: str, table: torch.Tensor, train: Material, run: Run) -> ClusterOutputs:
-        """Labels clustered by the summed vectors of their documents."""
+        """Cluster labels by the summed vectors of their documents."""
 
         def find() -> np.ndarray:
             vectors = label_vectors(table, train.documents, train.labels)  # (L, D)
@@ -138,12 +138,12 @@ class Decaf(TextAlgorithm):
         return make_clusters(run.keep(name, find), train.relevance, train.features, run.device)
 
     def _note_premise(self, data: Prepared, found: _Found, run: Run) -> None:
-        """Theorem 3.1 bounds the excess risk by s (1 − r) ln(1 / (s (1 − r))): few labels a document, high recall."""
+        """Theorem 3.1 bounds the excess risk by s (1 − r) ln(1 / (s (1 − r))), small for few labels and high recall."""
         sparsity = data.relevance.nnz / (data.relevance.shape[0] * data.relevance.shape[1])
         run.note(label_sparsity=f"{sparsity:.3g}", shortlist_recall=round(found.recall if found else 1.0, 4))
 
     def _network(self, table: torch.Tensor, texts: OutputTexts, before: TextNetwork | None, run: Run) -> TextNetwork:
-        """Classifiers (S, D) of text and, after Module I, a refinement."""
+        """A network whose classifiers (S, D) combine text and, after Module I, a refinement."""
         dropout = self.surrogate_dropout if before is None else self.dropout
         blocks = Blocks(dropout, self.spectral)
         network = self._next_network(table, [texts], before, run, blocks, start=self.refinement)
@@ -155,7 +155,7 @@ class Decaf(TextAlgorithm):
         scorers = [Classifier("label", *ranker.classifiers())]
         bag = ranker.network.served_encoder()
         encoders: dict[str, Encoder] = {"label": bag}
-        if self.label_text:  # without it no classifier has learnt to be made of a text
+        if self.label_text:  # without it, classifiers have not learnt to use text
             from_text = self.refinement == "text"
             self.text_rows_.append(new_label_rows(ranker.network, bag, scorers[0], data, from_text=from_text))
         if found is None:

@@ -1,4 +1,4 @@
-"""DECAF's other shortlists: labels found by search among document vectors instead of by trained clusters."""
+"""DECAF's alternative shortlists: labels found by document vectors instead of trained clusters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xclearn.training.label_search import LabelSearch
 from xclearn.training.prepare import Prepared
 from xclearn.training.run import Run
 
-_AT_ONCE = 1024  # documents encoded at a time
+_AT_ONCE = 1024  # documents per batch
 
 
 @final
@@ -25,10 +25,10 @@ _AT_ONCE = 1024  # documents encoded at a time
 class LabelLists(ListedLabels):
     """Labels near each training document."""
 
-    labels: torch.Tensor  # (N, size), −1 where there are fewer
+    labels: torch.Tensor  # (N, size), padded with −1
     centres: Centres
-    encoder: Bag  # of the vectors that were compared
-    recall: float  # share of train's relevant labels that are listed
+    encoder: Bag  # of the vectors searched
+    recall: float  # share of train's relevant labels in the lists
 
     def labels_of(self, rows: torch.Tensor) -> torch.Tensor:
         return self.labels[rows]
@@ -37,8 +37,8 @@ class LabelLists(ListedLabels):
 def label_lists(
     task: TextTask, data: Prepared, run: Run, *, source: ListSource, size: int, method: Auto[Method]
 ) -> LabelLists:
-    """The labels whose documents are nearest under the network of a task."""
-    task.network.eval()  # it may not have been trained at all
+    """The labels whose documents are nearest, by the network of a task."""
+    task.network.eval()  # it may be untrained
     rows = torch.arange(len(task.documents), device=run.device)
     with torch.no_grad():
         vectors = torch.cat([task.network.encode(task.documents.take(part)) for part in rows.split(_AT_ONCE)])  # (N, D)

@@ -1,4 +1,4 @@
-"""How a label that DECAF was not trained on gets a classifier: from its text, as labels without documents have theirs.
+"""Classifiers for labels that DECAF was not trained on: from their texts, as for labels without documents.
 
 Knows nothing about training.
 """
@@ -15,15 +15,15 @@ from xclearn.parts.combination import Gates
 from xclearn.parts.text_network import TextNetwork
 from xclearn.training.prepare import Prepared
 
-_FEW = 1  # documents up to which a label is like a new one
-_GAIN = 0.3  # of examples, beside the length of a usual classifier
-_SOME = 10_000  # documents whose mean is the middle
+_FEW = 1  # labels with at most this many documents are like new ones
+_GAIN = 0.3  # weight of examples, relative to the norm of a typical classifier
+_SOME = 10_000  # documents sampled for the mean vector
 
 
 def new_label_rows(
     network: TextNetwork, encoder: Bag, labels: Classifier, data: Prepared, *, from_text: bool
 ) -> TextRows:
-    """σ(α) ⊙ text + σ(β) ⊙ E z: a refinement that was not trained stays where it starts, if that is `from_text`."""
+    """σ(α) ⊙ text + σ(β) ⊙ E z: an untrained refinement keeps its initial value, if `from_text`."""
     block = network.text_block.served()
     if isinstance(network.combination, Gates) and network.refinement is not None:
         text, refined = [gate.sigmoid().detach().float().cpu().numpy() for gate in network.combination.gates]
@@ -33,5 +33,5 @@ def new_label_rows(
     few = counts <= max(_FEW, counts.min())
     length = float(np.linalg.norm(labels.weight[few], axis=1).mean())
     centre = encoder.encode(data.features[:_SOME]).mean(axis=0).astype(np.float32)
-    usual = float((labels.weight[few] @ centre + labels.bias[few]).mean())  # a new label is as likely as these
+    usual = float((labels.weight[few] @ centre + labels.bias[few]).mean())  # a new label should be as likely as these
     return TextRows(Bag(encoder.token_embeddings, [block]), centre, 1.0, usual, _GAIN * length, at_centre=True)

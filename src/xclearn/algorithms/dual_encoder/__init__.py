@@ -1,17 +1,17 @@
-"""Dual encoder: documents and label texts in one space, then a row of each label that starts at its text.
+"""Dual encoder: documents and label texts in one space, then a row per label initialised from its text.
 
 After Gupta et al., "Dual-Encoders for Extreme Multi-Label Classification" (ICLR 2024), whose decoupled softmax trains
-the encoder, and Dahiya et al., "NGAME" (WSDM 2023), which goes on to a classifier of each label. Stage 1 draws several
-relevant labels of each document and contrasts each with the labels of the batch, random ones, and hard ones if asked
-for. Stage 2 keeps the encoder and trains what documents change about each label's row.
+the encoder, and Dahiya et al., "NGAME" (WSDM 2023), which continues with a classifier per label. Stage 1 samples
+several relevant labels of each document and contrasts them with the labels of the batch, random negatives and,
+optionally, hard negatives. Stage 2 freezes the encoder and trains an offset from the text for each label's row.
 
-What differs from these papers: the encoder is a bag of tokens with a block for either side, so that it trains on a CPU,
-unless the vectoriser is `pretrained`: then it is one transformer for both sides, with gradient caching, told from near
-labels found by exact search. A label's row is held to its text by how few documents it has; what is served is one row
-a label, text and documents together, and a score is a probability.
+Differences from these papers: the encoder is a bag of tokens with a block for either side, so that it trains on a CPU,
+unless the vectoriser is `pretrained`: then it is one transformer for both sides, with gradient caching and hard
+negatives from exact search. The fewer documents a label has, the closer its row stays to its text; text and offset are
+served as a single row per label, and scores are probabilities.
 
-Good for: labels with texts and hardly any documents, and labels added later.
-Cost: an encoder trained on pairs; label vectors need no training.
+Good for: labels with texts but hardly any documents, and labels added later.
+Cost: an encoder trained on pairs; new labels need no training.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
 from xclearn.training.token_table import start_from
 
-_TOKENS_AT_ONCE = 1 << 18  # whose layers a GPU keeps in a step: about 10 GiB for MiniLM
+_TOKENS_AT_ONCE = 1 << 18  # whose activations a GPU keeps per step: about 10 GiB for MiniLM
 _MANY_DRAWN = 1 << 16  # labels of a step
-_AFFORDABLE = 2e10  # multiplications of an epoch up to which a CPU trains rows against all labels: seconds
-_ENOUGH_TOKENS = 32_000_000  # that a transformer reads of documents, padding included
-_EXAMPLES_GAIN = 0.3  # of a new label, beside its text of length one
+_AFFORDABLE = 2e10  # up to this many multiplications per epoch (seconds), a CPU trains rows against all labels
+_ENOUGH_TOKENS = 32_000_000  # document tokens that suffice to train a transformer, including padding
+_EXAMPLES_GAIN = 0.3  # weight of a new label's examples against its text
 
 _Lr = Annotated[Auto[Rate], Span(0.001, 0.03, log=True)]
 _RowLr = Annotated[Auto[Weight], Span(0.003, 0.3, log=True)]
@@ -79,39 +79,37 @@ _Hold = Annotated[Auto[Rate], Span(0.1, 30.0, log=True)]
 @final
 @dataclass(kw_only=True)
 class DualEncoder(Algorithm):
-    """One space for documents and label texts, and rows of labels that start at their texts."""
+    """One space for documents and label texts, and label rows initialised from their texts."""
 
     name: ClassVar[str] = "dual_encoder"
 
     vectoriser: Words | WordPiece | Subwords | Pretrained = field(default_factory=Subwords)  # texts to tokens
-    encoder: Auto[Literal["bag", "transformer"]] = AUTO  # auto: what reads the vectoriser's tokens
+    encoder: Auto[Literal["bag", "transformer"]] = AUTO  # auto: the one that reads the vectoriser's tokens
     embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of document and label vectors
-    word_vectors: str | None = None  # tokens start from a file, a transformer's folder or minilm; none: randomly
+    word_vectors: str | None = None  # initial token vectors: a file, a transformer's folder or minilm; none: random
     batch_size: Auto[Count] = AUTO  # documents per step
     epochs: Annotated[Auto[Count], Span(5, 30)] = AUTO  # passes over train of the encoder
-    lr: _Lr = AUTO  # peak learning rate of the encoder (Adam); auto: 0.01, of a transformer 0.0002
-    dropout: Annotated[Share, Span(0.0, 0.5)] = 0.2  # after each ReLU
-    temperature: Annotated[Rate, Span(0.02, 0.2, log=True)] = 0.05  # cosines are divided by it
-    texts_at_once: Auto[Count] = AUTO  # texts that a transformer encodes at once; of more it keeps no layers
-    n_positives: Auto[Count] = AUTO  # relevant labels drawn for a document in each step
-    n_negatives: Auto[Number] = AUTO  # random labels of a step beside the documents' own; L or more: all labels
-    hard_negatives: Auto[Number] = AUTO  # labels near a document's own vector drawn for it in each step; 0: none
-    hard_size: Count = 30  # near labels they are drawn from
-    refresh_every: Auto[Count] = AUTO  # epochs after which near labels are found, by exact search
-    label_documents: bool = False  # whether the text of a label is a document of it too
-    average: Share = 0.0  # share of training, at its end, over whose steps the encoder's weights are averaged
+    lr: _Lr = AUTO  # peak learning rate of the encoder (Adam); auto: 0.01, for a transformer 0.0002
+    dropout: Annotated[Share, Span(0.0, 0.5)] = 0.2  # dropout after each ReLU
+    temperature: Annotated[Rate, Span(0.02, 0.2, log=True)] = 0.05  # softmax temperature: cosines are divided by it
+    texts_at_once: Auto[Count] = AUTO  # texts per transformer pass; larger batches use gradient caching
+    n_positives: Auto[Count] = AUTO  # relevant labels sampled per document and step
+    n_negatives: Auto[Number] = AUTO  # random negatives per step; L or more: all labels
+    hard_negatives: Auto[Number] = AUTO  # hard negatives per document and step, from nearest labels; 0: none
+    hard_size: Count = 30  # nearest labels they are sampled from
+    refresh_every: Auto[Count] = AUTO  # epochs between searches for nearest labels (exact)
+    label_documents: bool = False  # also use each label's text as a document with that label
+    average: Share = 0.0  # average the encoder's weights over this last share of training
     warm_up: Share = 0.1  # share of a stage in which learning rates rise
-    row_negatives: Auto[Literal["all", "drawn"]] = (
-        AUTO  # labels that rows are trained against; auto: all where it is quick
-    )
-    row_epochs: Auto[Number] = AUTO  # passes over train of the rows; 0: a label is its text
-    row_lr: _RowLr = AUTO  # peak learning rate of rows (SGD, per document); auto: 0.015, against all labels 0.1
-    hold: _Hold = AUTO  # documents with which a row is as much its documents' as its text's
-    row_weight: Auto[Weight] = AUTO  # of what documents change about a row; with stopping it is learnt on the hold-out
-    stopping: Stopping | None = None  # end on a held-out metric, and learn the scores on the hold-out
+    row_negatives: Auto[Literal["all", "drawn"]] = AUTO  # negatives of the rows; auto: all labels if that is fast
+    row_epochs: Auto[Number] = AUTO  # passes over train for the rows; 0: rows are the label texts
+    row_lr: _RowLr = AUTO  # peak learning rate of rows (SGD, per document); auto: 0.015, or 0.1 against all labels
+    hold: _Hold = AUTO  # number of documents at which the offset has half its weight
+    row_weight: Auto[Weight] = AUTO  # weight of the rows' offset; with stopping it is learnt on the hold-out
+    stopping: Stopping | None = None  # stop early by a held-out metric, and calibrate scores on the hold-out
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
-        scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
+        scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes to get enough steps
         gpu = device == "cuda"
         transformer = isinstance(self.vectoriser, Pretrained)
         usual_epochs = _usual_epochs(self.vectoriser, size.n_documents, scale, gpu)
@@ -209,7 +207,7 @@ class DualEncoder(Algorithm):
         return Servable(data.vectoriser, {"document": self.encoder_}, AllLabels(), [scorer], Sigmoid())
 
     def _views(self, data: Prepared) -> dict[str, View]:
-        """Label texts alone, which are ahead of the rows where labels have few documents."""
+        """Label texts alone, which are better than rows for labels with few documents."""
         if not self.row_epochs:
             return {}
         weight = np.float32(self.mix_.slope) * self.rows_.texts
@@ -223,7 +221,7 @@ class DualEncoder(Algorithm):
     def _network(self, train: DualMaterial, data: Prepared, run: Run) -> DualNetwork:
         if self.encoder != ("transformer" if isinstance(self.vectoriser, Pretrained) else "bag"):
             todo = "Leave `encoder` at auto, or set `vectoriser` too: a transformer reads what pretrained makes."
-            raise ConfigError("the encoder does not read these tokens", where="encoder", got=self.encoder, todo=todo)
+            raise ConfigError("the encoder cannot read these tokens", where="encoder", got=self.encoder, todo=todo)
         if isinstance(self.vectoriser, Pretrained):
             settings = TransformerSettings(pooling="mean", dropout=0.0)
             unused = run.generator("tokens")
@@ -266,7 +264,7 @@ class DualEncoder(Algorithm):
         )
 
     def _draws_all(self, size: Size) -> bool:
-        """Whether a step of the encoder holds so many labels that float32 products would take most of its time."""
+        """Whether an encoder step has so many labels that float32 products would dominate its time."""
         return self.n_negatives >= _MANY_DRAWN or self.n_negatives >= size.n_labels > _MANY_DRAWN
 
 
@@ -281,6 +279,6 @@ def _usual_epochs(vectoriser: TextSettings, n_documents: int, scale: int, gpu: b
 
 
 def _texts_at_once(vectoriser: TextSettings) -> int:
-    """Texts whose layers a GPU keeps: fewer where they are longer."""
+    """Texts whose activations a GPU keeps: fewer if they are longer."""
     longest = vectoriser.max_length if isinstance(vectoriser, Pretrained) else 1
     return max(256, _TOKENS_AT_ONCE // longest)

@@ -1,4 +1,4 @@
-"""The decoupled softmax: each relevant label of a document against all labels that are not relevant to it.
+"""The decoupled softmax: each relevant label of a document against all irrelevant labels.
 
 From Gupta et al., "Dual-Encoders for Extreme Multi-Label Classification" (ICLR 2024). Relevant labels do not compete
 with each other, as they do in a softmax over all labels. Knows nothing about encoders or where labels come from.
@@ -10,17 +10,17 @@ from typing import Any, NamedTuple, final
 
 import torch
 
-_LOWEST = -1e4  # stands for the logarithm of an empty sum
-_SCORES_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 29}  # beyond these, scores are computed twice instead of kept
+_LOWEST = -1e4  # log of an empty sum
+_SCORES_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 29}  # beyond this, scores are recomputed instead of stored
 
 
 @final
 class Relevant(NamedTuple):
-    """Which of the labels (C,) of a step are relevant to its documents (n,)."""
+    """The labels (C,) of a step that are relevant to its documents (n,)."""
 
-    drawn: torch.Tensor  # (n, P) columns of relevant labels; each is one term of the loss
-    owner: torch.Tensor  # (m,) document of every relevant label among the columns
-    columns: torch.Tensor  # (m,) and its column; none of these is a negative of its document
+    drawn: torch.Tensor  # (n, P) columns of sampled relevant labels; each is a term of the loss
+    owner: torch.Tensor  # (m,) document of every relevant pair among the columns
+    columns: torch.Tensor  # (m,) column of every relevant pair, excluded from the negatives
 
 
 def decoupled_softmax(
@@ -28,14 +28,14 @@ def decoupled_softmax(
 ) -> torch.Tensor:
     """Mean of log(1 + Σ exp(s⁻ − s⁺)), s = `scale` · x · w; differentiable in `documents` (n, D), `labels` (C, D).
 
-    The sum is over the labels that are not relevant to the document, the mean over documents and drawn labels.
+    The sum is over labels irrelevant to the document, the mean over documents and sampled labels.
     """
     loss: torch.Tensor = _DecoupledSoftmax.apply(documents, labels, relevant, scale, compute)
     return loss
 
 
 class _DecoupledSoftmax(torch.autograd.Function):
-    """Gradients are made in the forward pass, where the scores are; some labels at a time, so that C may be all."""
+    """Gradients are computed in the forward pass, where the scores are, in blocks of labels, so that C may be all."""
 
     @staticmethod
     def forward(
@@ -49,7 +49,7 @@ class _DecoupledSoftmax(torch.autograd.Function):
         total = (torch.stack(parts) if kept is None else kept).logsumexp(dim=0 if kept is None else 1)
         total = total.clamp(min=_LOWEST)  # (n,)
         own = (x[:, None, :] * w[relevant.drawn]).sum(dim=2, dtype=torch.float32)  # (n, P)
-        wrong = (total[:, None] - own).sigmoid()  # (n, P) the derivative of each term by `total`
+        wrong = (total[:, None] - own).sigmoid()  # (n, P) derivative of each term with respect to `total`
         terms = torch.nn.functional.softplus(total[:, None] - own).mean(dim=1)
         pull = wrong / wrong.numel()
         share = pull.sum(dim=1, keepdim=True)  # (n, 1)
@@ -76,7 +76,7 @@ def _blocks(n_documents: int, n_labels: int, device: str) -> list[tuple[int, int
 
 
 def _scores(x: torch.Tensor, w: torch.Tensor, relevant: Relevant, begin: int, end: int) -> torch.Tensor:
-    """Of the labels `begin` … `end` − 1 (n, C) float32, −∞ where one is relevant."""
+    """Scores (n, C) float32 of the labels `begin` … `end` − 1, −∞ for relevant ones."""
     scores = (x @ w[begin:end].T).float()
     inside = (relevant.columns >= begin) & (relevant.columns < end)
     scores[relevant.owner[inside], relevant.columns[inside] - begin] = -torch.inf

@@ -1,8 +1,8 @@
-"""How much a label's documents count beside its text, by how many documents it has; and scores as probabilities.
+"""Mixes a label's text score and its documents' offset by label frequency, so that scores are probabilities.
 
-A logit is a · text + m · change + c, where `text` is the score of the label's text, `change` what its documents add to
-it, and m and c are those of the label's group: labels of about the same number of documents. All are linear in the
-document's vector, so a label ends as one row. Knows nothing about encoders or where documents come from.
+A logit is a · text + m · change + c: `text` is the score of the label's text, `change` is the offset learnt from its
+documents, and m and c belong to the label's group of similar frequency. All terms are linear in the document's vector,
+so a label is served as one row. Knows nothing about encoders or where documents come from.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import torch
 
 MixKind = Literal["plain", "weights", "biases"]
 
-EDGES = (1, 2, 4, 8, 16, 64)  # documents at which a group begins; the first group has labels without any
-_LEAST_SLOPE = 1e-3  # of scores that say nothing, which keep their order
-_AT_ONCE = 256  # documents scored against all labels at once
-_CANDIDATES = 100  # best labels of a document that the mix is learnt on
+EDGES = (1, 2, 4, 8, 16, 64)  # minimum documents of each group; the first group has labels without any
+_LEAST_SLOPE = 1e-3  # minimum slope, which keeps the order of uninformative scores
+_AT_ONCE = 256  # documents per block
+_CANDIDATES = 100  # best labels per document used to learn the mix
 
 
 class Rows(NamedTuple):
-    """Two parts of each label's row."""
+    """The two parts of each label's row."""
 
     texts: np.ndarray  # (L, D)
     changes: np.ndarray  # (L, D)
-    biases: np.ndarray  # (L,) what documents change beside the row
+    biases: np.ndarray  # (L,) biases learnt from documents
     group: np.ndarray  # (L,)
 
     @classmethod
     def of(cls, texts: torch.Tensor, changes: torch.Tensor, biases: torch.Tensor, counts: torch.Tensor) -> Rows:
-        """With the group of labels of `counts` (L,) documents."""
+        """Rows with groups by the document counts (L,)."""
         first, second, third = (part.float().cpu().numpy() for part in (texts, changes, biases))
         return cls(first, second, third, np.searchsorted(EDGES, counts.cpu().numpy(), side="right"))
 
@@ -39,43 +39,43 @@ class Rows(NamedTuple):
 @final
 @dataclass(frozen=True)
 class FrequencyMix:
-    """The numbers of the mix."""
+    """The coefficients of the mix."""
 
-    slope: float  # of the text's score
-    weights: np.ndarray  # (groups,) of what documents add
+    slope: float  # weight of the text score
+    weights: np.ndarray  # (groups,) weight of the offset
     biases: np.ndarray  # (groups,)
 
     @classmethod
     def plain(cls, weight: float, bias: float) -> FrequencyMix:
-        """The same for all groups."""
+        """The same coefficients for all groups."""
         groups = len(EDGES) + 1
         return cls(1.0, np.full(groups, weight), np.full(groups, bias))
 
     def folded(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """The rows (L, D) and biases (L,) that are served."""
+        """The served rows (L, D) and biases (L,)."""
         weight = self.slope * rows.texts + self.weights[rows.group][:, None] * rows.changes
         bias = self.biases[rows.group] + self.weights[rows.group] * rows.biases
         return weight.astype(np.float32), bias.astype(np.float32)
 
 
 class Pairs(NamedTuple):
-    """Documents with labels that are candidates of theirs."""
+    """Pairs of documents and candidate labels."""
 
     document: np.ndarray  # (m,)
-    text: np.ndarray  # (m,) the score of the label's text
-    change: np.ndarray  # (m,) what its documents add
-    group: np.ndarray  # (m,) of the label
+    text: np.ndarray  # (m,) score of the label's text
+    change: np.ndarray  # (m,) offset from its documents
+    group: np.ndarray  # (m,) group of the label
     relevant: np.ndarray  # (m,) bool
 
 
 def learn_mix(pairs: Pairs, first: FrequencyMix, kind: MixKind) -> FrequencyMix:
-    """Logistic regression on the pairs of what `kind` leaves open.
+    """Fit the coefficients that `kind` leaves free by logistic regression on the pairs.
 
-    `plain`: one slope and one bias, so that the order of labels stays. `weights`: of text and, in each group, of what
-    documents add. `biases`: of each group too, which raises frequent labels.
+    `plain`: one slope and one bias, which keeps the order of labels. `weights`: a slope, and a weight of the offset for
+    each group. `biases`: also a bias for each group, which favours frequent labels.
 
-    Labels without documents are left out and take the bias of the next group: such a label of a held-out document is
-    mostly right, as it would be no label otherwise, and what is learnt from it would lift all labels without documents.
+    Labels without documents are left out and take the bias of the next group: if such a label occurs in a held-out
+    document, it is mostly correct there, as it would otherwise not be a label, so it would bias the group upwards.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -108,9 +108,9 @@ def candidate_pairs(
     void: np.ndarray,
     device: torch.device,
 ) -> Pairs:
-    """Documents (n, D) with the labels that `mix` ranks first for them, without `void` pairs; scored on `device`.
+    """Documents (n, D) paired with the labels that `mix` ranks first, without `void` pairs; scored on `device`.
 
-    `relevant` and `void` are (m, 2) pairs of a document and a label.
+    `relevant` and `void` are (m, 2) pairs of document and label.
     """
     weight, bias = (torch.from_numpy(part).to(device) for part in mix.folded(rows))
     n_labels, k = len(weight), min(_CANDIDATES, len(weight))

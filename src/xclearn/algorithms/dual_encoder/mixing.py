@@ -1,4 +1,4 @@
-"""The rows that a dual encoder serves: text and documents of a label in one row, mixed as the hold-out says.
+"""The rows that a dual encoder serves: a label's text and offset in one row, mixed according to the hold-out.
 
 Knows nothing about how either part was trained.
 """
@@ -15,16 +15,16 @@ from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Stopping
 
 _KINDS: tuple[MixKind, ...] = ("plain", "weights", "biases")
-_SAMPLE = 4000  # documents of train whose candidates the scores are learnt on, where none are held out
+_SAMPLE = 4000  # training documents used to calibrate scores if none are held out
 
 
 def frequency_mix(
     rows: Rows, encoder: Encoder, data: Prepared, weight: float, stopping: Stopping | None, device: torch.device
 ) -> FrequencyMix:
-    """The mix whose scores are probabilities: of the kind that does best on the hold-out, learnt there.
+    """The mix, of the kind that is best on the hold-out and fitted there, so that scores are probabilities.
 
-    Without a hold-out `weight` says how much documents count beside texts, and the probabilities are those of train.
-    All labels are scored on `device`.
+    Without a hold-out, `weight` is the weight of the offset, and probabilities are calibrated on train. All labels are
+    scored on `device`.
     """
     first = FrequencyMix.plain(weight, 0.0)
     if stopping is None:
@@ -45,7 +45,7 @@ def frequency_mix(
 def _cross_fitted(
     kind: MixKind, first: FrequencyMix, pairs: Pairs, rows: Rows, vectors: torch.Tensor, data: Prepared, metric: str
 ) -> float:
-    """The held-out metric where either half of the documents is ranked by what the other half taught."""
+    """The held-out metric by two-fold cross-fitting."""
     half = pairs.document % 2
     learnt = [learn_mix(Pairs(*(part[half != own] for part in pairs)), first, kind) for own in (0, 1)]
     taught = [[torch.from_numpy(part).to(vectors.device) for part in mix.folded(rows)] for mix in learnt]

@@ -1,7 +1,7 @@
-"""Encoders that put documents and label texts into one space of vectors of length one.
+"""Encoders of documents and label texts into one space of unit vectors.
 
-`BagTowers` shares a token table between both and gives each a block of its own; `TransformerTower` is one for both.
-Knows nothing about losses, stages or which label belongs to which document; `served` gives what a servable runs.
+`BagTowers` shares a token table and has one block for each side; `TransformerTower` is the same for both. `served`
+gives the form used for prediction. Knows nothing about losses, stages or relevance.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from xclearn.parts.rows import FeatureBatch, FeatureRows, bag_vectors
 from xclearn.parts.sequence_encoders import TransformerEncoder
 from xclearn.parts.text_network import EmbeddingBlock
 
-_AT_ONCE = 4096  # texts encoded at a time outside training
-_PART = 1024  # texts of about the same length that a transformer encodes together: little padding, few launches
+_AT_ONCE = 4096  # texts per batch outside training
+_PART = 1024  # texts of similar length per transformer pass: little padding, few launches
 
 
 class DualNetwork(nn.Module, ABC):
-    """Features of texts → vectors (n, D) of length one."""
+    """Maps features of texts to unit vectors (n, D)."""
 
     dim: int
     weight_decay: float = 0.0
@@ -39,7 +39,7 @@ class DualNetwork(nn.Module, ABC):
 
     @abstractmethod
     def lazy_parameters(self) -> list[nn.Parameter]:
-        """Those whose gradient holds only the tokens of the batch."""
+        """Parameters whose gradient holds only the tokens of the batch."""
 
     @abstractmethod
     def served(self) -> tuple[components.Encoder, components.Encoder]:
@@ -47,7 +47,7 @@ class DualNetwork(nn.Module, ABC):
 
     @torch.no_grad()
     def all_documents(self, texts: FeatureRows, device: torch.device) -> torch.Tensor:
-        """Vectors of all of them (N, D), without dropout."""
+        """Vectors of all documents (N, D), without dropout."""
         self.eval()
         parts = torch.arange(len(texts), device=device).split(_AT_ONCE)
         return torch.cat([self.documents(texts.take(rows)) for rows in parts])
@@ -62,9 +62,9 @@ class DualNetwork(nn.Module, ABC):
 
 @final
 class BagTowers(DualNetwork):
-    """The weighted sum of token vectors, through a gated block for documents and another for labels.
+    """The weighted sum of token vectors, followed by one gated block for documents and another for labels.
 
-    `sparse` makes the table's gradient hold only the tokens of the batch (for LazyAdam).
+    With `sparse`, the table's gradient holds only the tokens of the batch (for LazyAdam).
     """
 
     def __init__(self, table: torch.Tensor, dropout: float, *, sparse: bool) -> None:
@@ -95,8 +95,8 @@ class BagTowers(DualNetwork):
 class TransformerTower(DualNetwork):
     """A pretrained transformer, the same for documents and labels.
 
-    Texts are encoded in parts of about equal length. Beyond `at_once` texts the layers of a part are not kept but
-    computed again for the gradient (gradient caching, Gao et al. 2021), so that memory does not grow with the batch.
+    Texts are encoded in parts of similar length. Beyond `at_once` texts, activations are recomputed for the gradient
+    (gradient caching, Gao et al. 2021), so that memory does not grow with the batch.
     """
 
     weight_decay = 0.01
@@ -136,5 +136,5 @@ class TransformerTower(DualNetwork):
 
 
 def random_tokens(n_features: int, dim: int, generator: torch.Generator) -> torch.Tensor:
-    """Token vectors (V, D) of length about one."""
+    """Random token vectors (V, D) of length about one."""
     return torch.randn(n_features, dim, generator=generator) / math.sqrt(dim)

@@ -1,6 +1,6 @@
-"""Stages that train a dual encoder, and rows of labels after it: optimisers, averages, the held-out score, the cost.
+"""The training stages of a dual encoder and its label rows: optimisers, averaging, held-out score, cost.
 
-Knows nothing about what the encoder reads, nor how its labels are served.
+Knows nothing about the encoder's input or how labels are served.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _AVERAGE_EVERY = 10  # steps
 @final
 @dataclass(frozen=True)
 class DualMaterial:
-    """Train as the stages read it."""
+    """The training data of the stages."""
 
     documents: FeatureRows  # N rows
-    labels: FeatureRows  # L rows: the texts of labels
+    labels: FeatureRows  # L rows, the label texts
     positives: SparseRows  # (N, L)
-    items: torch.Tensor  # rows of documents that have a label
+    items: torch.Tensor  # documents that have a label
     counts: torch.Tensor  # (L,) documents of each label
 
     @classmethod
     def of(cls, data: Prepared, device: torch.device) -> Self:
         if data.label_features is None:
             raise DataError(
-                "a dual encoder reads label texts, and there are none", todo="Use one_vs_all or label_tree."
+                "a dual encoder needs label texts, but the data has none", todo="Use one_vs_all or label_tree."
             )
         documents, labels = (feature_rows(each, device) for each in (data.features, data.label_features))
         items = torch.from_numpy(np.flatnonzero(np.diff(data.relevance.indptr)))
@@ -59,30 +59,30 @@ class DualMaterial:
 @final
 @dataclass(frozen=True, kw_only=True)
 class EncoderCost:
-    """What an encoder of documents and label texts takes."""
+    """The cost of an encoder of documents and label texts."""
 
-    kind: str  # in words
+    kind: str  # description
     dim: int
-    bytes: int  # of its weights
-    working: int  # bytes of a step beside these
-    products: int  # multiplications for a text
+    bytes: int  # bytes of its weights
+    working: int  # further bytes of a step
+    products: int  # multiplications per text
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class DualStages:
-    """What the stages of one run have in common."""
+    """The shared settings of a run's stages."""
 
     batch_size: int
     warm_up: float
-    average: float  # share of a stage, at its end, over whose steps weights are averaged
+    average: float  # last share of a stage over which weights are averaged
     stopping: Stopping | None
     device: str
 
     def encoder(
         self, task_of: Callable[[int], DualTask], items: torch.Tensor, lr: float, epochs: int, data: Prepared
     ) -> Iterator[Stage]:
-        """Trains the encoder on the task of each epoch; averaged weights are in place after it."""
+        """Train the encoder on the task of each epoch; it ends with averaged weights."""
         task = task_of(0)
         steps = epochs * self._steps(items)
         first = round((1 - self.average) * steps)
@@ -112,7 +112,7 @@ class DualStages:
         task.network.eval()
 
     def rows(self, task: LabelRowTask, items: torch.Tensor, epochs: int, lr: float | None) -> Stage:
-        """Trains rows of labels; at `lr` where they do not update themselves."""
+        """Train label rows, with learning rate `lr` unless they update themselves."""
         optimisers = [] if lr is None else [torch.optim.SGD(task.module.parameters(), lr=lr * self.batch_size)]
         return Stage(
             name="rows",
@@ -126,7 +126,7 @@ class DualStages:
         )
 
     def cost(self, name: str, epochs: int, size: Size, encoder: EncoderCost, scored: int, *, rows: bool) -> StageCost:
-        """Of a step against `scored` labels; `rows` after the encoder is trained."""
+        """The cost of a stage with `scored` labels per step; `rows`: of the rows, after the encoder."""
         dim, labels = encoder.dim, 4 * size.n_labels * encoder.dim
         held = 3 * labels + 4 * size.n_documents * dim if rows else encoder.bytes * (1 if self.average else 0)
         working = 12 * self.batch_size * scored + 24 * scored * dim + (labels if rows else encoder.working)
@@ -141,7 +141,7 @@ class DualStages:
             epochs=epochs,
             bytes_per_epoch=steps * (3 * working + 8 * encoder.working),
             calls_per_epoch=steps * CALLS,
-            path=f"{encoder.kind}: about {scored:,} of {size.n_labels:,} labels a step",
+            path=f"{encoder.kind}: about {scored:,} of {size.n_labels:,} labels per step",
         )
 
     def _steps(self, items: torch.Tensor) -> int:
@@ -149,7 +149,7 @@ class DualStages:
 
 
 def with_label_documents(train: DualMaterial) -> DualMaterial:
-    """The text of each label is a document more, which has this label alone."""
+    """Add the text of each label as a document with only this label."""
     labels = torch.arange(len(train.labels), device=train.items.device)
     itself = SparseRows(
         torch.arange(len(labels) + 1, device=labels.device),
@@ -166,7 +166,7 @@ def with_label_documents(train: DualMaterial) -> DualMaterial:
 
 
 def _followed_by(first: FeatureRows, second: FeatureRows) -> FeatureRows:
-    """The rows of one matrix, then those of another of its kind."""
+    """The rows of one matrix followed by those of another of its kind."""
     if isinstance(first, SparseRows) and isinstance(second, SparseRows):
         return first.followed_by(second)
     assert isinstance(first, DenseRows)
@@ -176,7 +176,7 @@ def _followed_by(first: FeatureRows, second: FeatureRows) -> FeatureRows:
 
 @final
 class NearLabels:
-    """The labels whose texts are nearest to each document, by exact search every few epochs."""
+    """Hard negatives: the labels nearest to each document, by exact search every few epochs."""
 
     def __init__(self, network: DualNetwork, train: DualMaterial, size: int, every: int, run: Run) -> None:
         self._network = network
@@ -187,9 +187,9 @@ class NearLabels:
         self._found: tuple[int, torch.Tensor | None] = (0, None)
 
     def at(self, epoch: int) -> torch.Tensor | None:
-        """The lists (N, size) int32 of an epoch, −1 where a label's text is the document's own; none at first.
+        """The lists (N, size) int32 of an epoch, −1 if a label's text equals the document; None at first.
 
-        An item that is a label too is not to be told from itself.
+        An item that is also a label must not be its own negative.
         """
         begin = epoch // self._every * self._every
         if begin != self._found[0]:
@@ -211,7 +211,7 @@ class NearLabels:
 
 
 def _same_texts(documents: FeatureRows, labels: FeatureRows) -> np.ndarray:
-    """The label (N,) whose features are those of the document, −1 where there is none."""
+    """The label (N,) with the same features as the document, −1 if there is none."""
     label_of = {row: label for label, row in enumerate(_row_bytes(labels))}
     return np.fromiter((label_of.get(row, -1) for row in _row_bytes(documents)), np.int64, len(documents))
 
@@ -238,7 +238,7 @@ def task_score(task: DualTask, data: Prepared, stopping: Stopping | None) -> flo
 
 
 def _optimisers(network: DualNetwork, lr: float) -> list[torch.optim.Optimizer]:
-    """AdamW; a token table whose gradient is sparse moves only where the batch has tokens."""
+    """AdamW, lazy for a token table with a sparse gradient."""
     lazy = network.lazy_parameters()
     others = [each for each in network.parameters() if not any(each is table for table in lazy)]
     optimisers: list[torch.optim.Optimizer] = [

@@ -1,7 +1,7 @@
-"""How a dual encoder, and rows of labels after it, are trained on a batch: labels drawn, hard and relevant.
+"""Trains a dual encoder, and later its label rows, on a batch: sampling of labels, and losses.
 
-A step scores its documents against one set of labels: relevant ones that are drawn for each document, random ones, and
-hard ones where lists of these are given. Knows nothing about stages, nor where hard labels come from.
+A step scores its documents against one set of labels: sampled relevant labels, random negatives and, if given, hard
+negatives. Knows nothing about stages or where hard negatives come from.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from xclearn.parts.losses import worth_measuring
 from xclearn.parts.row_update import RowSgd
 from xclearn.parts.rows import FeatureRows, SparseRows
 
-_BISECTIONS = 40  # of the interval in which the first bias of rows is looked for
-_SAMPLE = 1024  # documents on which it is looked for
+_BISECTIONS = 40  # bisection steps to find the initial bias
+_SAMPLE = 1024  # documents used to find it
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """Which labels a step holds."""
+    """Samples the labels of a step."""
 
     positives: SparseRows  # (N, L)
-    n_positives: int  # relevant labels drawn for each document, with repetition
-    n_random: int  # random labels for the whole batch; as many as there are, or more: all labels
-    hard: torch.Tensor | None = None  # (N, m) int32 labels that are easily taken for relevant, −1 where fewer
-    n_hard: int = 0  # of these drawn for each document
+    n_positives: int  # relevant labels per document, sampled with replacement
+    n_random: int  # random labels per batch; L or more: all labels
+    hard: torch.Tensor | None = None  # (N, m) int32 hard negatives, padded with −1
+    n_hard: int = 0  # hard negatives per document
 
     def labels(self, rows: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, Relevant]:
-        """The labels (C,) of the documents `rows` (n,), ascending, and which of them are relevant to which."""
+        """The labels (C,) for the documents `rows` (n,), ascending, and the relevant pairs."""
         drawn = self._draw(rows, generator)  # (n, P)
         n_labels = self.positives.n_columns
         if self.n_random >= n_labels:
@@ -76,15 +76,15 @@ class DualTask:
     documents: FeatureRows  # N rows
     labels: FeatureRows  # L rows
     drawing: Drawing
-    scale: float  # of cosines: one over the temperature
-    compute: torch.dtype  # of the large products
+    scale: float  # 1 / temperature
+    compute: torch.dtype  # precision of the large products
 
     @property
     def module(self) -> nn.Module:
         return self.network
 
     def against(self, drawing: Drawing) -> Self:
-        """The same with other labels to be told from."""
+        """A copy with another sampling of labels."""
         return replace(self, drawing=drawing)
 
     def loss(self, rows: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -96,14 +96,14 @@ class DualTask:
 
 
 class Changes(NamedTuple):
-    """What documents change about the rows of labels, beside their texts."""
+    """The offsets of label rows from their texts, learnt from documents."""
 
     rows: torch.Tensor  # (L, D)
-    biases: torch.Tensor  # (L,) of logits
+    biases: torch.Tensor  # (L,) biases of logits
 
 
 class LabelRowTask(Protocol):
-    """Rows of labels, trained on documents whose vectors are given."""
+    """Label rows trained on documents with fixed vectors."""
 
     @property
     def module(self) -> nn.Module: ...
@@ -112,14 +112,14 @@ class LabelRowTask(Protocol):
         """Mean loss of the documents `rows` (n,), each with a relevant label."""
 
     def changes(self) -> Changes:
-        """What training has changed about every row."""
+        """The learnt offset of every row."""
 
 
 @final
 class HeldRows(nn.Module):
-    """A row of each label: its text's vector, and what its documents change about it.
+    """A row per label: its text's vector plus an offset learnt from its documents.
 
-    The change counts by `n / (n + hold)` for a label of n documents, so that a label with few stays near its text.
+    The offset is weighted by `n / (n + hold)` for a label with n documents, so that rare labels stay near their texts.
     """
 
     texts: torch.Tensor
@@ -132,19 +132,19 @@ class HeldRows(nn.Module):
         self.changes = nn.Parameter(torch.zeros_like(texts))
 
     def forward(self, labels: torch.Tensor) -> torch.Tensor:
-        """Rows (C, D) of some labels; the gradient holds only these."""
+        """Rows (C, D) of some labels; the gradient is sparse."""
         return self.texts[labels] + self.held[labels] * F.embedding(labels, self.changes, sparse=True)
 
     @torch.no_grad()
     def trained(self) -> Changes:
-        """What documents change about every row."""
+        """The learnt offset of every row."""
         return Changes(self.held * self.changes, torch.zeros_like(self.held[:, 0]))
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class HeldRowTask:
-    """Rows of labels by the decoupled softmax over a few labels in each step."""
+    """Label rows trained by the decoupled softmax over a sample of labels per step."""
 
     rows: HeldRows
     vectors: torch.Tensor  # (N, D)
@@ -167,15 +167,15 @@ class HeldRowTask:
 @final
 @dataclass(frozen=True, kw_only=True)
 class ExactRowTask:
-    """Rows of labels by binary cross-entropy against all labels (as Renée's), which a GPU makes affordable.
+    """Label rows trained by binary cross-entropy against all labels (as in Renée), affordable on a GPU.
 
-    Vectors and rows are both multiplied by the root of `scale`, so that a bias learns as fast as a direction.
+    Vectors and rows are both multiplied by √`scale`, so that biases learn as fast as directions.
     """
 
     classifier: RowClassifier
-    texts: torch.Tensor  # (L, D) where rows start
+    texts: torch.Tensor  # (L, D) initial rows
     counts: torch.Tensor  # (L,) documents of each label
-    hold: float  # documents with which a row is as much its documents' as its text's
+    hold: float  # number of documents at which the offset has half its weight
     vectors: torch.Tensor  # (N, D)
     positives: SparseRows  # (N, L)
     scale: float
@@ -191,7 +191,7 @@ class ExactRowTask:
         scale: float,
         lr: float,
     ) -> Self:
-        """Rows that are the texts' vectors, with one bias for all that makes as many labels likely as are relevant."""
+        """Rows initialised to the text vectors, with one bias that gives the right number of expected labels."""
         n_labels, dim = texts.shape
         compute = torch.bfloat16 if texts.is_cuda else torch.float32
         update = RowSgd(n_labels, row_width(dim), lr)
@@ -215,7 +215,7 @@ class ExactRowTask:
         return self.classifier
 
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
-        vectors = self.vectors[rows].requires_grad_()  # the loop asks for a gradient; rows update themselves
+        vectors = self.vectors[rows].requires_grad_()  # the loop needs a gradient; rows update themselves
         measure = worth_measuring(step, len(rows) * len(self.texts))
         return self.classifier.exact_loss(vectors, self.positives.take(rows), measure=measure)
 
@@ -227,7 +227,7 @@ class ExactRowTask:
 
 
 def _first_bias(vectors: torch.Tensor, texts: torch.Tensor, scale: float, relevant: float) -> float:
-    """The bias at which the probabilities of all labels sum to `relevant` in the mean of some documents."""
+    """The bias at which the probabilities of all labels sum to `relevant`, averaged over some documents."""
     scores = scale * (vectors @ texts.T)  # (n, L)
     low, high = -60.0 - scale, 60.0 + scale
     for _ in range(_BISECTIONS):

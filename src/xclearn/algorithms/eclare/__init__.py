@@ -1,18 +1,18 @@
 """ECLARE: DECAF with a graph of labels in classifiers, clusters, shortlists and predictions.
 
 From Mittal, Sachdeva et al., "ECLARE: Extreme Classification with Label Graph Correlations" (WWW 2021). Random walks
-over the relevance matrix give a graph of labels. A classifier is made of the label's text (LTE), the text convolved
-over the graph (GALE), and a refinement that starts at the convolved text. Label centroids are smoothed over the graph
-before they are clustered, and scores are passed on over it (GAME), of clusters and of labels.
+over the relevance matrix give a graph of labels. A classifier combines the label's text (LTE), the text convolved over
+the graph (GALE), and a refinement initialised to the convolved text. Label centroids are smoothed over the graph before
+clustering, and the scores of clusters and labels are propagated over it (GAME).
 
-What differs from the authors' code: how much of the graph is used is chosen on a hold-out of train, on which Module I
-is tried with the graph and without; without it this is DECAF. `ranker` is "exact" or "sampled" by default, as in DECAF,
-with the paper's path as "shortlist". Parts are combined by DECAF's gates instead of attention (see `combine` and
+Differences from the authors' code: how much the graph is used is chosen on a hold-out of train, where Module I is tried
+with and without the graph; without it, ECLARE is DECAF. `ranker` is "exact" or "sampled" by default, as in DECAF, with
+the paper's path as "shortlist". Parts are combined by DECAF's gates instead of attention (see `combine` and
 benchmarks/LOG.md). Blocks, optimisers and biases are DECAF's. Token vectors keep training after Module I unless
 `freeze_tokens`.
 
-Good for: rare labels that come together with others.
-Cost: decaf, a graph of labels, and a trial of what the graph is worth.
+Good for: rare labels that co-occur with others.
+Cost: that of decaf, a label graph, and a trial of the graph's benefit.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from xclearn.training.scoring import task_score
 from xclearn.training.stage import Metric, Stage
 from xclearn.training.text_algorithm import Material, TextAlgorithm, token_table
 
-_SHARES = (0.0, 0.1, 0.25, 0.5)  # of GAME in predictions, to choose from
-_JUDGED = ("P@1", "P@5", "PSP@1", "PSP@5")  # metrics of the hold-out that are looked at
-_LEAST_DOCUMENTS = 2_000  # for a trial: the hold-out of a smaller set says nothing
+_SHARES = (0.0, 0.1, 0.25, 0.5)  # candidate shares of GAME in predictions
+_JUDGED = ("P@1", "P@5", "PSP@1", "PSP@5")  # held-out metrics compared
+_LEAST_DOCUMENTS = 2_000  # for a trial: smaller hold-outs are too noisy
 
 _Order = Annotated[Auto[Number], Span(choices=(0, 1, 2))]
 
@@ -68,20 +68,24 @@ class Eclare(TextAlgorithm):
 
     name: ClassVar[str] = "eclare"
 
-    trial_epochs: Auto[Count] = AUTO  # Module I with and without graph, on a part of train
-    graph: LabelGraph = field(default_factory=LabelGraph)  # of labels
-    order: _Order = AUTO  # convolutions of label text (GALE); 0 leaves the graph out; auto: on a hold-out
-    convolution: AfterConvolution = "block"  # after a convolution: block, or the layers of GCN or LightGCN
-    combine: Combine = "gates"  # how the parts of a classifier become one; attention in the paper
-    refinement: Auto[Literal["graph", "text", "random", "none"]] = AUTO  # where they start; none is NoRefine
-    least_cosine: Annotated[float, Range(-1, 1)] = -1.0  # of two labels' texts after Module I, or their edge goes
-    smooth_centroids: bool = True  # clusters from centroids that are smoothed over the graph
-    head_clusters: bool = True  # labels of the head in clusters of their own
-    cluster_game: Share = 0.5  # share of GAME in cluster scores; 1 is the paper's form, 0.5 that of its code
-    negatives: Literal["neighbours", "clusters", "graph"] = "neighbours"  # shortlist and its neighbours; it; only graph
-    choose_by: Auto[Metric] = AUTO  # metric that order and game are chosen by; auto: P and PSP at 1 and 5 together
-    game: Auto[Share] = AUTO  # share of GAME in label scores; 1 is the paper's form; auto: on a hold-out
-    freeze_tokens: bool = False  # token table fixed after Module I, as in the paper
+    trial_epochs: Auto[Count] = AUTO  # epochs of the trial: Module I with and without the graph, on part of train
+    graph: LabelGraph = field(default_factory=LabelGraph)  # the label graph
+    order: _Order = AUTO  # convolutions of label text (GALE); 0: no graph; auto: chosen on a hold-out
+    convolution: AfterConvolution = "block"  # layer after a convolution: block, or that of GCN or LightGCN
+    combine: Combine = "gates"  # how the parts of a classifier are combined; attention in the paper
+    refinement: Auto[Literal["graph", "text", "random", "none"]] = AUTO  # initial refinements; none is NoRefine
+    least_cosine: Annotated[
+        float, Range(-1, 1)
+    ] = -1.0  # drop edges between labels whose texts have a lower cosine after Module I
+    smooth_centroids: bool = True  # cluster labels by centroids smoothed over the graph
+    head_clusters: bool = True  # put head labels into separate clusters
+    cluster_game: Share = 0.5  # share of GAME in cluster scores; 1 in the paper, 0.5 in its code
+    negatives: Literal["neighbours", "clusters", "graph"] = (
+        "neighbours"  # the shortlist with its neighbours, the shortlist, or only the graph
+    )
+    choose_by: Auto[Metric] = AUTO  # metric to choose order and game by; auto: P and PSP at 1 and 5 together
+    game: Auto[Share] = AUTO  # share of GAME in label scores; 1 in the paper; auto: chosen on a hold-out
+    freeze_tokens: bool = False  # freeze the token table after Module I, as in the paper
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         usual = self._usual(size, device)
@@ -142,7 +146,7 @@ class Eclare(TextAlgorithm):
     def _module_one(
         self, table: torch.Tensor, train: Material, counts: sp.csr_matrix, run: Run
     ) -> Generator[Stage, None, TextNetwork]:
-        """The token table E (V, D), by LTE and GALE alone: of labels, or of clusters where these make shortlists."""
+        """Train the token table E (V, D) with LTE and GALE only, on labels, or on clusters if these make shortlists."""
         if self.ranker == "shortlist":
             clusters, _, texts = self._clusters("clusters", table, train, counts, run)
             task = train.task(self._network(table, texts, None, run), clusters.positives)
@@ -166,14 +170,14 @@ class Eclare(TextAlgorithm):
         return found
 
     def _label_graph(self, data: Prepared, run: Run, name: str) -> sp.csr_matrix:
-        """Weights between labels (L, L), not normalised yet: the graph of clusters is made of them too."""
+        """Unnormalised weights between labels (L, L), from which the graph of clusters is also made."""
         memory = available_memory(torch.device("cpu"))
         return self.graph.build(data.relevance, data.label_names, run.seed_of(name), memory)
 
     def _clusters(
         self, name: str, table: torch.Tensor, train: Material, counts: sp.csr_matrix, run: Run
     ) -> tuple[ClusterOutputs, sp.csr_matrix, list[OutputTexts]]:
-        """K clusters of labels by centroids over the graph, the weights between them (K, K), and their texts."""
+        """K clusters of labels by smoothed centroids, the weights between clusters (K, K), and their texts."""
 
         def find() -> np.ndarray:
             vectors = label_vectors(table, train.documents, train.labels)  # (L, D)
@@ -187,20 +191,20 @@ class Eclare(TextAlgorithm):
         return clusters, between, self._texts(cluster_texts(clusters.members, train.features), between, self.order, run)
 
     def _texts(self, features: sp.csr_matrix, counts: sp.csr_matrix, order: int, run: Run) -> list[OutputTexts]:
-        """What LTE embeds, the texts z (S, V) of labels or clusters, and GALE, these over their graph: G z, G² z, …"""
+        """The input of LTE, the texts z (S, V) of labels or clusters, and of GALE, their convolutions G z, G² z, …"""
         return texts_over_graph(features, self.graph.normalise(counts), order, run.device)
 
     def _network(
         self, table: torch.Tensor, texts: list[OutputTexts], before: TextNetwork | None, run: Run
     ) -> TextNetwork:
-        """Classifiers (S, D) of LTE, GALE and, after Module I, a refinement."""
+        """A network whose classifiers (S, D) combine LTE, GALE and, after Module I, a refinement."""
         blocks = Blocks(self.dropout, self.spectral, self.convolution)
         network = self._next_network(table, texts, before, run, blocks, start=self.refinement, combine=self.combine)
         network.table.requires_grad_(before is None or not self.freeze_tokens)
         return network
 
     def _served_member(self, data: Prepared, ranker: TextTask, shortlister: ClusterShortlister | None) -> Servable:
-        """GAME over labels comes last, or in the paper's form among the candidates, before their clusters count."""
+        """GAME over labels comes last or, as in the paper, among candidates before multiplying by cluster scores."""
         scorer: Scorer = Classifier("label", *ranker.classifiers())
         encoders, steps = {"label": ranker.network.served_encoder()}, []
         if self.game == 1 and shortlister is not None:
@@ -213,7 +217,7 @@ class Eclare(TextAlgorithm):
         return Servable(data.vectoriser, encoders, shortlister.served("cluster"), [scorer], Product(), steps)
 
     def _choose(self, data: Prepared, run: Run) -> Iterator[Stage]:
-        """Not in the paper: order and game, where left open, by Module I on a part of train, measured on the rest."""
+        """Choose automatic order and game by training Module I on part of train and evaluating on the rest (ours)."""
         if not self._tries:
             return
         part, reports = parted(data, run), {}

@@ -1,4 +1,4 @@
-"""What ECLARE makes of a label graph: convolved texts, smoothed label vectors, negatives, and what they cost."""
+"""ECLARE's uses of a label graph: convolved texts, smoothed label vectors, negatives, and their cost."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from xclearn.parts.text_training import WIDEST_BEAM, FixedLabels
 from xclearn.training.prepare import Size
 from xclearn.training.text_algorithm import ClassifierCost
 
-_MOST_TEXTS = 100.0  # other labels' texts that one more convolution is counted to bring in
+_MOST_TEXTS = 100.0  # neighbours' texts assumed per further convolution in the cost
 
 
 def texts_over_graph(
     features: sp.csr_matrix, graph: sp.csr_matrix, order: int, device: torch.device
 ) -> list[OutputTexts]:
-    """The texts z (S, V) of outputs, then G z, G² z, … up to `order` times over their graph (S, S)."""
+    """The texts z (S, V) of outputs, then G z, G² z, … up to `order`, over their graph (S, S)."""
     found = [features]
     for _ in range(order):
         found.append(sp.csr_matrix(graph @ found[-1], dtype=np.float32))
@@ -30,13 +30,13 @@ def texts_over_graph(
 
 
 def smoothed(vectors: torch.Tensor, graph: sp.csr_matrix) -> torch.Tensor:
-    """Unit vectors (L, D) of labels summed over the graph: a label with few documents leans on its neighbours."""
+    """Unit vectors (L, D) of labels smoothed over the graph, which helps labels with few documents."""
     unit = F.normalize(vectors, dim=1).cpu().numpy()
     return torch.from_numpy(np.asarray(graph @ unit, dtype=np.float32)).to(vectors.device)
 
 
 def cluster_apart(rows: torch.Tensor, apart: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
-    """As `cluster_rows`, with the rows where `apart` (L,) is true in clusters of their own, of about the same size."""
+    """Like `cluster_rows`, but rows where `apart` (L,) is true get separate clusters of similar size."""
     rest = ~apart
     if not apart.any() or rest.sum() < n_clusters:
         return cluster_rows(rows, n_clusters, seed)
@@ -51,14 +51,14 @@ def cluster_apart(rows: torch.Tensor, apart: np.ndarray, n_clusters: int, seed: 
 def graph_negatives(
     relevance: sp.csr_matrix, graph: sp.csr_matrix, device: torch.device, most: int = WIDEST_BEAM
 ) -> FixedLabels:
-    """The `most` labels with the strongest edges in the graph (L, L) to those of each document of `relevance`."""
+    """The `most` labels with the strongest edges in the graph (L, L) to each document's labels."""
     near = sp.csr_matrix(relevance @ graph, dtype=np.float32)
     ids, _ = topk_csr(near.indptr, near.indices, near.data, most)
     return FixedLabels(torch.from_numpy(ids.astype(np.int32)).to(device))
 
 
 def cost_over_graph(size: Size, edges: int, order: int, *, attention: bool, detached: bool) -> ClassifierCost:
-    """Of texts convolved `order` times; `detached` where only a label's own text has a gradient."""
+    """The cost of classifiers with `order` convolutions; `detached`: only a label's own text has a gradient."""
     per_label = size.n_relevant / size.n_labels
     near = min(edges, max(1.0, per_label) * size.labels_per_document)  # neighbours of a label with documents
     trained, texts = (

@@ -1,8 +1,7 @@
-"""A hold-out of train on which an algorithm chooses its own settings: nothing of it is seen in the trial.
+"""A hold-out of train on which an algorithm chooses its own settings; the trial does not train on it.
 
-Documents leave in groups that resemble each other. Held out one by one, the packages of one source or the editions of
-one book would stand on both sides, and what only remembers siblings would look as if it had learnt. Knows nothing about
-what is trained on the rest.
+Groups of near-duplicates are held out together. Otherwise packages of one source, or editions of one book, would be on
+both sides, and memorising them would look like learning. Knows nothing about what is trained on the rest.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from xclearn.training.prepare import Prepared, required
 from xclearn.training.run import Run
 from xclearn.training.scoring import held_out_report
 
-HELD_OUT, MOST_HELD_OUT = 0.05, 5_000  # documents of the hold-out: a share of train, and the most
-ENOUGH, MOST_OF_SMALL = 1_000, 0.2  # of a small set: as many as tell a gain of a point, but no more than this share
-GROUP = 32  # documents at least of a group that leaves together
+HELD_OUT, MOST_HELD_OUT = 0.05, 5_000  # size of the hold-out: share of train, and maximum
+ENOUGH, MOST_OF_SMALL = 1_000, 0.2  # for small sets: enough to detect a gain of one point, but at most this share
+GROUP = 32  # minimum documents of a group held out together
 
 
 def parted(data: Prepared, run: Run) -> Prepared:
-    """Split some groups of documents off train as its hold-out."""
+    """Split groups of documents off train as a hold-out."""
     n_documents = data.relevance.shape[0]
     n_groups = 1 << max(0, (n_documents // GROUP).bit_length() - 1)
     group = run.keep("trial-groups", lambda: cluster_labels(data.features, n_groups, run.seed_of("trial")))
     order = torch.randperm(n_groups, generator=run.generator("trial")).numpy()
-    rank = np.argsort(order)[group]  # (N,) the groups that come first are held out
+    rank = np.argsort(order)[group]  # (N,) the first groups are held out
     enough = min(ENOUGH, int(MOST_OF_SMALL * n_documents))
     wanted = min(MOST_HELD_OUT, max(1, enough, int(HELD_OUT * n_documents)))
     held = rank < max(1, np.searchsorted(np.cumsum(np.bincount(rank)), wanted))
@@ -52,7 +51,7 @@ def parted(data: Prepared, run: Run) -> Prepared:
 
 
 def report_with_game(task: TextTask, data: Prepared, graph: Graph, share: float, run: Run) -> Report:
-    """The metrics on the hold-out when this share of the scores of the best labels is passed on over the graph."""
+    """The metrics on the hold-out when this share of scores is propagated over the graph."""
     documents = feature_rows(required(data.held_out_features), run.device)
 
     def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,7 +66,7 @@ def report_with_game(task: TextTask, data: Prepared, graph: Graph, share: float,
 
 
 class Gain(NamedTuple):
-    """How far a choice is ahead of the first on the same documents: means with their paired standard errors."""
+    """The gain of a choice over the first on the same documents: means with paired standard errors."""
 
     mean: float  # over the metrics
     error: float
@@ -75,14 +74,14 @@ class Gain(NamedTuple):
 
     @classmethod
     def over(cls, first: Report, other: Report, metrics: Sequence[str]) -> Gain:
-        """What each document adds to the one less what it adds to the other."""
+        """From the difference of each document's contributions to both."""
         each = [_differences(other.terms[metric], first.terms[metric]) for metric in metrics]  # (n,) each
         found = {metric: _mean(values) for metric, values in zip(metrics, each, strict=True)}
         return cls(*_mean(np.mean(each, axis=0)), found)
 
     @property
     def counts(self) -> bool:
-        """Ahead by more than its standard error, and in no metric behind by more than one."""
+        """Whether it wins by more than one standard error, and no metric loses by more than one."""
         return self.mean > self.error and all(mean >= -error for mean, error in self.by_metric.values())
 
     def __str__(self) -> str:
@@ -90,9 +89,9 @@ class Gain(NamedTuple):
 
 
 def best_choice(reports: Mapping[tuple[int, float], Report], metrics: Sequence[str], run: Run) -> tuple[int, float]:
-    """The order of convolution and the share of GAME that gain most over the first, which uses the graph least.
+    """The order of convolution and the share of GAME that gain most over the first choice (least use of the graph).
 
-    The first itself where no other counts as ahead. Says what was chosen, and why.
+    The first choice if no other wins. Logs the choice and its reason.
     """
     first = next(iter(reports))
     gains = {choice: Gain.over(reports[first], report, metrics) for choice, report in reports.items()}
@@ -120,10 +119,10 @@ def _sentence(
 
 
 def _differences(one: Terms, other: Terms) -> np.ndarray:
-    """Of each document, in percentage points of the metric (n,)."""
+    """The difference of each document's contributions (n,), in percentage points."""
     return 100 * (one.gained - other.gained) * len(one.gained) / one.attainable.sum()
 
 
 def _mean(values: np.ndarray) -> tuple[float, float]:
-    """And its standard error."""
+    """The mean and its standard error."""
     return float(values.mean()), float(values.std() / math.sqrt(len(values)))

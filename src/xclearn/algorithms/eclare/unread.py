@@ -1,4 +1,4 @@
-"""Settings of ECLARE that nothing reads as the others stand, beside those of every text network."""
+"""Settings of ECLARE that have no effect, given the others, beside those of every text network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def unread(eclare: Eclare) -> Iterator[tuple[str, str]]:
-    """Each with what would make something read it."""
+    """Unused settings, each with the change that would make it effective."""
     lists = eclare.ranker == "shortlist"
     convolves = eclare.order is AUTO or eclare.order > 0
     listed_over_graph = lists and (eclare.smooth_centroids or eclare.cluster_game > 0 or eclare.negatives != "clusters")
@@ -27,4 +27,4 @@ def unread(eclare: Eclare) -> Iterator[tuple[str, str]]:
         of_graph = "graph.source graph.edges graph.normalisation" if lists and eclare.head_clusters else "graph"
         yield "set order or game above 0", f"{of_graph} least_cosine"
     if eclare.refinement == "none":
-        yield "let refinements start somewhere", "refinement_lr" if convolves else "refinement_lr label_text"
+        yield "set refinement to text or graph", "refinement_lr" if convolves else "refinement_lr label_text"

@@ -1,19 +1,25 @@
-"""ELIAS: a label index whose edges from clusters to labels are learnt together with the encoder and the classifiers.
+"""ELIAS: a label index whose cluster-to-label edges are learnt jointly with the encoder and the classifiers.
 
 From Gupta et al., "ELIAS: End-to-End Learning to Index and Search in Large Output Spaces" (NeurIPS 2022). Stage 1
-trains encoder, clusters and label classifiers over a fixed partition of the labels; its matches of documents and
-clusters say which edges there may be; stage 2 learns these too. ELIAS++ re-ranks the best labels by sparse classifiers
-(`sparse_ranker`) and calibrates their scores (`calibration`).
+trains encoder, clusters and label classifiers over a fixed partition of the labels; the matches of documents and
+clusters determine the possible edges, and stage 2 learns these too. ELIAS++ re-ranks the best labels by sparse
+classifiers (`sparse_ranker`) and calibrates their scores (`calibration`).
 
-What differs from the authors' code: label classifiers are trained apart from the paths, against all or drawn labels,
-and rank what the index finds by themselves, unless `negatives = "shortlist"`; the encoder is a bag of tokens unless a
-transformer is asked for; label rows start at zero with a prior instead of uniformly, go on into stage 2 unless
-`restart_labels`, and are trained by SGD unless `label_optimiser = "adam"`; losses are summed over labels unless
-`reduction = "mean"`; every parent of a relevant label is explored unless `most_clusters` is set, and relevant labels
-that a path leads to are never cut from the shortlist; the cluster that a label is matched with most keeps an edge to
-it; one re-clustering only if `recluster_after`; label texts can count in the clustering (`cluster_text`); the ranker
-reads no vectors unless `sparse_ranker.vector`, but pairs of tokens where these come in order; the calibration's weight
-is chosen on the hold-out.
+Differences from the authors' code:
+
+* Label classifiers are trained separately from the paths, against all or sampled labels, and alone rank what the index
+  finds, unless `negatives = "shortlist"`.
+* The encoder is a bag of tokens unless a transformer is chosen.
+* Label rows start at zero with a prior instead of uniformly, are kept in stage 2 unless `restart_labels`, and are
+trained
+  by SGD unless `label_optimiser = "adam"`. Losses are summed over labels unless `reduction = "mean"`.
+* Every parent of a relevant label is explored unless `most_clusters` is set, and reachable relevant labels are never
+cut
+  from the shortlist. A label keeps an edge from the cluster that it matches most. Labels are re-clustered, once, only
+  with `recluster_after`, and label texts can take part in the clustering (`cluster_text`).
+* The ranker reads no vectors unless `sparse_ranker.vector`, but pairs of neighbouring tokens if texts are sequences.
+The
+  weight of the calibration is chosen on the hold-out.
 
 Good for: long texts with a pretrained transformer, and labels that cluster.
 Cost: a label index trained with the encoder; a GPU.
@@ -59,50 +65,56 @@ from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
 
-_FEWEST = 1e-6  # of the matches of a cluster and a label, whose logarithm is taken
+_FEWEST = 1e-6  # minimum match of a cluster and a label before taking the log
 
 
 @final
 @dataclass(kw_only=True)
 class Elias(Algorithm):
-    """A learnt index over clusters, and one classifier per label on what it finds."""
+    """A learnt index over clusters, and one classifier per label for the labels it finds."""
 
     name: ClassVar[str] = "elias"
 
     vectoriser: AnyText = field(default_factory=Words)  # how texts become tokens
-    encoder: Auto[EncoderSettings] = AUTO  # auto: what fits the vectoriser
+    encoder: Auto[EncoderSettings] = AUTO  # auto: the one that fits the vectoriser
     embedding_dim: EmbeddingDim = AUTO  # length of document and label vectors; a transformer has its own
     batch_size: Auto[Count] = AUTO  # documents per step
-    training: Literal["two_stages", "partition", "end_to_end"] = "two_stages"  # stage 1 alone; stage 2 from nothing
-    first_epochs: Auto[Count] = AUTO  # of stage 1
-    second_epochs: Auto[Count] = AUTO  # of stage 2
+    training: Literal["two_stages", "partition", "end_to_end"] = (
+        "two_stages"  # partition: stage 1 only; end_to_end: stage 2 from scratch
+    )
+    first_epochs: Auto[Count] = AUTO  # passes over train in stage 1
+    second_epochs: Auto[Count] = AUTO  # passes over train in stage 2
     first: Phase = field(default_factory=Phase)  # how stage 1 is trained
     second: Phase = field(default_factory=Phase)  # how stage 2 is trained
-    n_clusters: Auto[Count] = AUTO  # a power of two
+    n_clusters: Auto[Count] = AUTO  # number of clusters, a power of two
     cluster_text: bool = False  # cluster labels by their own texts too, if they have any
-    beam: Auto[Count] = AUTO  # clusters explored for a document
-    edges_per_cluster: Auto[Count] = AUTO  # labels that a cluster may lead to
-    shortlist_size: Annotated[Auto[Count], Span(100, 2000, log=True)] = AUTO  # labels scored for a document
-    negatives: Auto[Literal["shortlist", "drawn", "all"]] = AUTO  # labels that classifiers are trained against
-    n_drawn: Count = 1024  # labels drawn in a step by drawn negatives
-    cluster_scale: Auto[Rate] = AUTO  # how many clusters may be certain at once
-    edge_scale: Auto[Rate] = AUTO  # how many edges of a cluster may be certain at once
-    edge_start: Literal["random", "matches"] = "matches"  # of edge weights: uniform in 0…1, or log of the matches
-    restart_labels: bool = False  # label rows start again in stage 2
-    most_clusters: Number = 0  # explored in training at most, drawn by their probabilities; 0: all
-    recluster_after: Number = 0  # epochs of a first stage 1 whose encoder clusters the labels again; 0: none
-    label_optimiser: Literal["sgd", "adam"] = "sgd"  # adam is the authors' choice; set label_lr near 0.005 with it
-    weight_decay: Weight = 0.0  # of AdamW, on matrices
-    reduction: Literal["sum", "mean"] = "sum"  # of losses over labels; mean over the shortlist is the authors' choice
+    beam: Auto[Count] = AUTO  # clusters explored per document
+    edges_per_cluster: Auto[Count] = AUTO  # maximum labels that a cluster leads to
+    shortlist_size: Annotated[Auto[Count], Span(100, 2000, log=True)] = AUTO  # labels scored per document
+    negatives: Auto[Literal["shortlist", "drawn", "all"]] = AUTO  # negative labels of the classifiers
+    n_drawn: Count = 1024  # labels sampled per step by drawn negatives
+    cluster_scale: Auto[Rate] = AUTO  # softmax scale of clusters before clamping at 1 (α)
+    edge_scale: Auto[Rate] = AUTO  # softmax scale of edges before clamping at 1 (β)
+    edge_start: Literal["random", "matches"] = (
+        "matches"  # initial edge weights: uniform in 0…1, or the log of the matches
+    )
+    restart_labels: bool = False  # reinitialise label rows in stage 2
+    most_clusters: Number = 0  # maximum clusters explored in training, sampled by probability; 0: all
+    recluster_after: Number = 0  # epochs of a preliminary stage 1 whose encoder re-clusters the labels; 0: none
+    label_optimiser: Literal["sgd", "adam"] = "sgd"  # the authors use adam; set label_lr near 0.005 with it
+    weight_decay: Weight = 0.0  # weight decay of AdamW, on matrices
+    reduction: Literal["sum", "mean"] = (
+        "sum"  # reduction of losses over labels; the authors use the mean over the shortlist
+    )
     warm_up: Share = 0.1  # share of each stage in which learning rates rise
-    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again
+    sparse_ranker: SparseRanking | None = None  # sparse classifiers that re-rank the best labels
     calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
-    n_members: Count = 1  # ensemble members, each with clusters of its own
-    stopping: Stopping | None = None  # end each stage on a held-out metric
+    n_members: Count = 1  # ensemble members, each with its own clusters
+    stopping: Stopping | None = None  # stop each stage early by a held-out metric
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu, n_labels = device == "cuda", size.n_labels
-        scale = max(1, min(8, 2_000 // size.n_documents))  # very small sets need more passes for as many steps
+        scale = max(1, min(8, 2_000 // size.n_documents))  # very small sets need more passes to get enough steps
         usual = "shortlist" if needs_paths(self) else "all" if gpu else "drawn"
         negatives = usual if self.negatives is AUTO else self.negatives
         searched = (10, 500) if not gpu else (100, 1300) if negatives == "shortlist" else (200, 8000)
@@ -142,16 +154,16 @@ class Elias(Algorithm):
         if self.training != "partition":
             made = "nothing" if self.training == "end_to_end" else "matching"
             costs.append(cost.stage("second", self.second, self.second_epochs, made))
-        served = 0 if device == "cuda" else cost.served  # on a CPU, wherever it was trained
+        served = 0 if device == "cuda" else cost.served  # it is served on a CPU
         return Plan(device=device, data=size.data_bytes, stages=of_members(costs, self.n_members, served))
 
     @property
     def drawn(self) -> int:
-        """Labels that classifiers are trained against in a step; 0: all, or those on the paths."""
+        """Labels that classifiers are trained against per step; 0: all, or those on the paths."""
         return self.n_drawn if self.negatives == "drawn" else 0
 
     def _shares_rows(self) -> bool:
-        """Not where classifiers are trained on the paths: a path's loss needs both sides of its gradient."""
+        """Not if classifiers are trained on paths, whose loss needs the gradients of both sides."""
         return self.negatives != "shortlist"
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
@@ -175,7 +187,7 @@ class Elias(Algorithm):
         return together(self.members_)
 
     def _member(self, stages: IndexedStages, data: Prepared, run: Run, member: int) -> Generator[Stage, None, Servable]:
-        """The stages of one ensemble member, and what is served of it: its network is gone before the next is made."""
+        """Train one ensemble member and return its servable; its network is freed before the next member."""
         if self.training == "end_to_end":
             network = self._unguided(stages, data, run, member)
         else:
@@ -196,9 +208,9 @@ class Elias(Algorithm):
     def _partition(
         self, stages: IndexedStages, data: Prepared, run: Run, member: int, before: IndexedNetwork | None
     ) -> IndexedNetwork:
-        """Stage 1: every label in one cluster, by its documents' bags and by what a network before makes of them."""
+        """Stage 1: each label in one cluster, by its documents' bags and, if any, an earlier network's vectors."""
         n_clusters, seed = self.n_clusters, run.seed_of("clusters", member)
-        encoder = self._encoder(stages, data, run, member)  # first: it refuses what clustering would only delay
+        encoder = self._encoder(stages, data, run, member)  # first, so that errors come before the clustering
 
         def cluster() -> np.ndarray:
             dim = self.embedding_dim
@@ -214,7 +226,7 @@ class Elias(Algorithm):
     def _successor(
         self, stages: IndexedStages, data: Prepared, run: Run, member: int, before: IndexedNetwork
     ) -> IndexedNetwork:
-        """Stage 2: goes on from stage 1, with edges where its clusters were matched with labels."""
+        """Stage 2: continues from stage 1, with edges where its clusters were matched with labels."""
         n_edges = self.edges_per_cluster
         found = run.keep_all(f"edges-{member}", lambda: stages.matched_edges(before, data.relevance, n_edges))
         weights = torch.rand(found["labels"].shape, generator=run.generator("edges", member))
@@ -227,7 +239,7 @@ class Elias(Algorithm):
         return network
 
     def _unguided(self, stages: IndexedStages, data: Prepared, run: Run, member: int) -> IndexedNetwork:
-        """Stage 2 from nothing: random edges of random weight."""
+        """Stage 2 from scratch: random edges with random weights."""
         shape = self.n_clusters, self.edges_per_cluster
         labels = random_edges(shape, data.size.n_labels, run.seed_of("edges", member))
         weights = torch.rand(shape, generator=run.generator("edges", member))
@@ -242,7 +254,7 @@ class Elias(Algorithm):
     def _network(
         self, encoder: DocumentEncoder, labels: np.ndarray, weights: torch.Tensor | None, data: Prepared, run: Run
     ) -> IndexedNetwork:
-        """A network over these edges (C, E); without weights they are fixed."""
+        """A network over these edges (C, E), which are fixed if there are no weights."""
         n_labels = data.size.n_labels
         classifier: PairClassifier | RowClassifier
         scales = {"cluster_scale": self.cluster_scale, "edge_scale": float(self.edge_scale)}

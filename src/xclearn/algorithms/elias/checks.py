@@ -1,4 +1,4 @@
-"""Settings of ELIAS that do not go together, or ask for more than there is."""
+"""Checks for ELIAS settings that conflict or exceed the data."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def require_sizes(elias: Elias, size: Size) -> None:
         limit = elias.n_clusters if name == "beam" else size.n_labels
         if getattr(elias, name) > limit:
             allowed = f"up to {limit:,}, the number of {'clusters' if name == 'beam' else 'labels'}"
-            raise ConfigError("larger than there are", where=name, got=getattr(elias, name), allowed=allowed)
+            raise ConfigError("too large", where=name, got=getattr(elias, name), allowed=allowed)
     if elias.n_clusters & (elias.n_clusters - 1):
         raise ConfigError("not a power of two", where="n_clusters", got=elias.n_clusters, allowed="1, 2, 4, 8 …")
     if elias.negatives != "shortlist" and (setting := needs_paths(elias)):
-        what = "asks for classifiers that are trained on paths"
+        what = "it needs classifiers trained on paths"
         got = f"negatives = {elias.negatives}"
         raise ConfigError(what, where=setting, got=got, todo='Set negatives = "shortlist".')
 
 
 def unread(elias: Elias, size: Size) -> Iterator[tuple[str, str]]:
-    """Settings that nothing reads as the others stand, each with what would make something read it."""
-    yield "set second.edge_lr", "first.edge_lr"  # the edges of stage 1 are fixed
+    """Settings without effect, given the others, each with the change that would make it effective."""
+    yield "set second.edge_lr", "first.edge_lr"  # edges are fixed in stage 1
     if elias.training == "partition":
         names = "second second_epochs edges_per_cluster edge_scale edge_start restart_labels"
         yield 'set training = "two_stages"', names
@@ -46,7 +46,7 @@ def unread(elias: Elias, size: Size) -> Iterator[tuple[str, str]]:
 
 
 def needs_paths(elias: Elias) -> str | None:
-    """A setting that only classifiers trained on paths have: others move at every step and are not averaged."""
+    """A setting that applies only to classifiers trained on paths; others are updated every step and not averaged."""
     asked = {"reduction": elias.reduction != "sum", "most_clusters": elias.most_clusters > 0}
     for name, phase in (("first", elias.first), ("second", elias.second)):
         asked |= {f"{name}.accumulation": phase.accumulation > 1, f"{name}.average_from": phase.average_from < 1}

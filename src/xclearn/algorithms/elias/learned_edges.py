@@ -1,14 +1,14 @@
-"""ELIAS's index and what is trained through it: a document's clusters, edges from clusters to labels, the best paths.
+"""ELIAS's index: a document's clusters, edges from clusters to labels, and the best paths.
 
     cluster   s_c  = min(1, a · softmax(W x + b))          edge   s_cl = min(1, e · softmax of the cluster's edges)
     label     ŷ_l  = max over clusters of s_c · s_cl       score  p_l  = σ(w_l · x + b_l) · ŷ_l
 
-Label classifiers are trained by p on what the paths find, or apart from them; then the index only finds labels, and
-σ(w_l · x + b_l) ranks these.
+Label classifiers are trained by p on the labels that paths find, or separately; then the index only finds labels, which
+σ(w_l · x + b_l) ranks.
 
-Probabilities are kept as logarithms, so that even an unlikely path learns. Paths are chosen without a gradient, which
-then flows through the chosen ones. Fixed edges are all certain: the index is then a partition of the labels.
-Knows nothing about stages or optimisers.
+Probabilities are stored as logarithms, so that even unlikely paths get a gradient. Paths are selected without a
+gradient, which then flows through the selected ones. Fixed edges have probability 1: the index is then a partition of
+the labels. Knows nothing about stages or optimisers.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.pair_products import pair_scores
 from xclearn.parts.rows import FeatureBatch, Gathered, SparseRows
 
-_NEVER = -1e4  # the logit of an edge that is not there: finite, as a cluster may have none
-_LEAST = 1e-7  # of 1 − ŷ, whose logarithm is taken
+_NEVER = -1e4  # logit of a missing edge; finite, because a cluster may have no edges
+_LEAST = 1e-7  # minimum of 1 − ŷ before taking the log
 
 
 class Paths(NamedTuple):
-    """The labels found, document after document, each with the path that leads to it."""
+    """The labels found, sorted by document, each with its path."""
 
     owner: torch.Tensor  # (m,) position of the document in the batch
     label: torch.Tensor  # (m,)
     cluster: torch.Tensor  # (m,)
-    slot: torch.Tensor  # (m,) which of the cluster's edges
+    slot: torch.Tensor  # (m,) index of the cluster's edge
     target: torch.Tensor  # (m,) whether the label is relevant
 
 
 @final
 class EdgeIndex(nn.Module):
-    """Clusters over vectors, and their edges to labels: two tensors (C, E), which labels and how strongly."""
+    """Clusters over vectors, and their edges to labels: two tensors (C, E), the labels and the weights."""
 
     labels: torch.Tensor
     leading: torch.Tensor
@@ -64,23 +64,23 @@ class EdgeIndex(nn.Module):
     ) -> None:
         super().__init__()
         self.clusters = nn.Linear(dim, len(labels))
-        self.register_buffer("labels", labels)  # (C, E) int64, −1 where there is none
+        self.register_buffer("labels", labels)  # (C, E) int64, −1 for missing edges
         self.edges = None if edges is None else nn.Parameter(edges)  # (C, E); None: fixed
         self.n_labels = n_labels
         self.cluster_scale = cluster_scale
         self.edge_scale = edge_scale
         leading = labels.flatten().argsort(stable=True)[int((labels < 0).sum()) :]
         starts = torch.searchsorted(labels.flatten()[leading], torch.arange(n_labels + 1))
-        self.register_buffer("leading", leading, persistent=False)  # edges (of C · E) that lead anywhere, by label
-        self.register_buffer("starts", starts, persistent=False)  # (L + 1,) where those to each label start
-        self.one_path = bool((starts.diff() <= 1).all())  # no label is in two clusters
+        self.register_buffer("leading", leading, persistent=False)  # existing edges (of C · E), sorted by label
+        self.register_buffer("starts", starts, persistent=False)  # (L + 1,) start of each label's edges
+        self.one_path = bool((starts.diff() <= 1).all())  # every label is in at most one cluster
 
     def chances(self, x: torch.Tensor) -> torch.Tensor:
-        """log of the chance of each cluster (n, C), before it is cut at one: by this they are ranked."""
+        """Log-probability of each cluster (n, C) before clamping at 1; clusters are ranked by it."""
         return F.log_softmax(self.clusters(x).float(), dim=1) + math.log(self.cluster_scale)
 
     def strengths(self) -> torch.Tensor:
-        """log of the chance of each edge (C, E), before it is cut at one; −∞ where there is none."""
+        """Log-probability of each edge (C, E) before clamping at 1; −∞ for missing edges."""
         missing = self.labels < 0
         if self.edges is None:
             return torch.zeros(self.labels.shape, device=self.labels.device).masked_fill(missing, -torch.inf)
@@ -88,12 +88,12 @@ class EdgeIndex(nn.Module):
         return logits.masked_fill(missing, -torch.inf)
 
     def reach(self, chances: torch.Tensor, strengths: torch.Tensor, paths: Paths) -> torch.Tensor:
-        """log ŷ of each path (m,), with its gradient."""
+        """log ŷ of each path (m,), differentiable."""
         clusters = chances[paths.owner, paths.cluster].clamp(max=0)
         return clusters + strengths[paths.cluster, paths.slot].clamp(max=0)
 
     def reached(self, x: torch.Tensor, wanted: Gathered) -> torch.Tensor:
-        """log ŷ by the best of all paths to each of the wanted labels that there is one to, with its gradient."""
+        """log ŷ of the best path to each wanted label that is reachable, differentiable."""
         chances = self.chances(x).clamp(max=0)
         strengths = self.strengths().flatten().clamp(max=0)
         edges = SparseRows(self.starts, self.leading, self.leading, len(strengths)).take(wanted.columns)  # no values
@@ -104,7 +104,7 @@ class EdgeIndex(nn.Module):
 
     @torch.no_grad()
     def parents(self, strengths: torch.Tensor) -> torch.Tensor:
-        """The cluster with the strongest edge to each label (L,), −1 where none leads to it."""
+        """The cluster with the strongest edge to each label (L,), −1 if unreachable."""
         place = self.labels.clamp(min=0).flatten()
         best = torch.full((self.n_labels,), -torch.inf, device=place.device)
         best.scatter_reduce_(0, place, strengths.flatten(), "amax")
@@ -130,8 +130,8 @@ class EdgeIndex(nn.Module):
     ) -> Paths:
         """The `size` best labels of each document below its best clusters.
 
-        With `positives` also below the parents of these, which are then found before any other label. `most` keeps so
-        many clusters of a document, drawn by their probabilities, as the authors' code does.
+        With `positives`, also below the parents of these, which then rank before any other label. `most` limits the
+        clusters of a document to a sample by probability, as in the authors' code.
         """
         pairs = self._explored(chances, strengths, beam, positives, most)
         strengths = strengths.clamp(max=0)
@@ -147,7 +147,7 @@ class EdgeIndex(nn.Module):
         positives: Gathered | None,
         most: tuple[int, torch.Generator] | None,
     ) -> torch.Tensor:
-        """Document · C + cluster of the clusters that each document's paths lead through, document after document."""
+        """document · C + cluster for every explored pair, sorted by document."""
         n, n_clusters = chances.shape
         pairs = (torch.arange(n, device=chances.device)[:, None] * n_clusters + self.beam(chances, beam)).flatten()
         if positives is not None:
@@ -191,7 +191,7 @@ class EdgeIndex(nn.Module):
     ) -> Paths:
         n, n_clusters = chances.shape
         slots = self.labels.shape[1]
-        there = (self.labels[pairs % n_clusters] >= 0).flatten().nonzero()[:, 0]  # edges (of p · E) that lead somewhere
+        there = (self.labels[pairs % n_clusters] >= 0).flatten().nonzero()[:, 0]  # existing edges (of p · E)
         pair, slot = pairs[there // slots], there % slots
         owner, cluster = pair // n_clusters, pair % n_clusters
         keys = owner * self.n_labels + self.labels[cluster, slot]
@@ -219,7 +219,7 @@ class EdgeIndex(nn.Module):
 class PairClassifier(nn.Module):
     """logit = w_l · x + b_l + prior for (document, label) pairs; rows start at zero.
 
-    A `sparse` gradient holds the labels of the batch only.
+    With `sparse`, the gradient holds only the labels of the batch.
     """
 
     def __init__(self, n_labels: int, dim: int, prior: float, *, sparse: bool) -> None:
@@ -229,7 +229,7 @@ class PairClassifier(nn.Module):
         self.prior, self.sparse = prior, sparse
 
     def forward(self, x: torch.Tensor, owner: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-        """Of each pair (m,), from vectors (n, D)."""
+        """Logits of pairs (m,), from vectors (n, D)."""
         if not self.sparse:
             return pair_scores(x, self.weight, owner, label) + self.bias[label, 0] + self.prior
         labels, column = label.unique(return_inverse=True)
@@ -243,7 +243,7 @@ class PairClassifier(nn.Module):
 
 @final
 class IndexedNetwork(nn.Module):
-    """Encoder, index and label classifiers, which are trained on paths or, as rows, apart from them."""
+    """Encoder, index and label classifiers, which are trained on paths or separately, as rows."""
 
     def __init__(self, encoder: DocumentEncoder, index: EdgeIndex, classifier: PairClassifier | RowClassifier) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ class IndexedNetwork(nn.Module):
         positives: Gathered | None = None,
         most: tuple[int, torch.Generator] | None = None,
     ) -> tuple[Paths, torch.Tensor, torch.Tensor]:
-        """The paths as `EdgeIndex.paths` finds them, and the logit and log ŷ (m,) of each label at their ends."""
+        """The paths of `EdgeIndex.paths`, with the logit and log ŷ (m,) of their labels."""
         x, strengths = self.encoder(features), self.index.strengths()
         chances = self.index.chances(x)
         paths = self.index.paths(chances, strengths, beam, size, positives, most)
@@ -267,7 +267,7 @@ class IndexedNetwork(nn.Module):
 
     @torch.no_grad()
     def best(self, features: FeatureBatch, n: int, k: int, beam: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The k best labels of each of n documents and log p of each: (n, k), −1 and −∞ where there are fewer."""
+        """The k best labels of each of n documents and their log p: (n, k), padded with −1 and −∞."""
         paths, logits, reach = self(features, beam, size)
         scores = F.logsigmoid(logits) + (0 if isinstance(self.classifier, RowClassifier) else reach)
         order, rank = _ranked(paths.owner, scores, n)
@@ -287,10 +287,10 @@ def path_losses(logits: torch.Tensor, reach: torch.Tensor, target: torch.Tensor)
 
 
 def edges_from_matches(relevance: sp.csr_matrix, matches: sp.csr_matrix, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The `size` labels that each cluster is matched with most, −1 where there are fewer, and how much: (C, E) twice.
+    """The `size` best-matching labels of each cluster, padded with −1, and their matches: (C, E) each.
 
-    `matches` (N, C) holds the probabilities of each document's best clusters. A label comes first in the row of the
-    cluster that it is matched with most, so that it is kept as long as there is room.
+    `matches` (N, C) holds the probabilities of each document's best clusters. A label comes first in the row of its
+    best-matching cluster, so that it is kept as long as there is room.
     """
     counts = sp.csr_matrix(relevance.T @ matches, dtype=np.float32)  # (L, C)
     largest = counts.max(axis=1).toarray().ravel()
@@ -305,7 +305,7 @@ def edges_from_matches(relevance: sp.csr_matrix, matches: sp.csr_matrix, size: i
 
 
 def random_edges(shape: tuple[int, int], n_labels: int, seed: int) -> np.ndarray:
-    """Labels for each cluster (C, E), every label about as often as any other; −1 where one came twice."""
+    """Random labels for each cluster (C, E), all labels about equally often; −1 replaces duplicates."""
     random = np.random.default_rng(seed)
     rounds = -(-math.prod(shape) // n_labels)
     drawn = np.concatenate([random.permutation(n_labels) for _ in range(rounds)])[: math.prod(shape)]
@@ -315,12 +315,12 @@ def random_edges(shape: tuple[int, int], n_labels: int, seed: int) -> np.ndarray
 
 
 def _starts(owner: torch.Tensor, n: int) -> np.ndarray:
-    """Where the entries of each of n owners (ascending) start (n + 1,)."""
+    """CSR offsets (n + 1,) of ascending owners."""
     return np.searchsorted(owner.numpy(), np.arange(n + 1))
 
 
 def _among(keys: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Whether each key is one of `wanted`, which are few: `torch.isin` would sort the many keys too."""
+    """Whether each key is in `wanted`, which is short; `torch.isin` would sort all keys too."""
     if not len(wanted):
         return torch.zeros(len(keys), dtype=torch.bool, device=keys.device)
     wanted = wanted.sort().values
@@ -329,7 +329,7 @@ def _among(keys: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
 
 
 def _best_of_equals(keys: torch.Tensor, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The distinct keys (u,), ascending, and where the best score of each stands; the first of equals."""
+    """The distinct keys (u,), ascending, and the position of each key's best score, ties by position."""
     found, group = keys.unique(return_inverse=True)
     best = torch.full((len(found),), -torch.inf, device=keys.device).scatter_reduce_(0, group, scores, "amax")
     place = torch.arange(len(keys), device=keys.device).masked_fill(scores < best[group], len(keys))
@@ -337,7 +337,7 @@ def _best_of_equals(keys: torch.Tensor, scores: torch.Tensor) -> tuple[torch.Ten
 
 
 def _best_of_each(owner: torch.Tensor, scores: torch.Tensor, k: int, n: int) -> torch.Tensor:
-    """Where the k best scores of each of n owners (ascending) stand, ascending."""
+    """The positions of the k best scores of each of n ascending owners, ascending."""
     if int(torch.bincount(owner, minlength=n).max()) <= k:
         return torch.arange(len(owner), device=owner.device)
     order, rank = _ranked(owner, scores, n)
@@ -345,7 +345,7 @@ def _best_of_each(owner: torch.Tensor, scores: torch.Tensor, k: int, n: int) -> 
 
 
 def _ranked(owner: torch.Tensor, scores: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The order by owner (ascending as it is), then best first, and the rank of each there within its owner."""
+    """The order by owner (already ascending) and then score, best first; and the rank of each within its owner."""
     order = scores.argsort(descending=True, stable=True)
     order = order[owner[order].argsort(stable=True)]
     counts = torch.bincount(owner, minlength=n)

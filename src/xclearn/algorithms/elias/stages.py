@@ -1,7 +1,7 @@
 """Stages that train a network through a label index: the loss of a batch, optimisers by group, averaged weights.
 
-Also what is asked of all of train: label vectors, without a network and by one, and its matches of clusters and labels.
-Knows nothing about which stages an algorithm has.
+Also computations over all of train: label vectors, with and without a network, and matches of clusters and labels.
+Knows nothing about the order of stages.
 """
 
 from __future__ import annotations
@@ -32,30 +32,32 @@ from xclearn.training.prepare import Prepared, required
 from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Batch, Stage, Stopping, one_cycle
 
-AT_ONCE = 1024  # documents encoded at a time outside training
-_WEIGHT_APART = 0.2  # of the shortlist loss: an encoder that serves the index more ranks labels worse
-_ENCODER_LR = {"cpu": 0.01, "cuda": 0.003}  # longer trainings want the lower ones
+AT_ONCE = 1024  # documents per batch outside training
+_WEIGHT_APART = 0.2  # weight of the shortlist loss: more would favour the index over ranking
+_ENCODER_LR = {"cpu": 0.01, "cuda": 0.003}  # longer training needs the lower rate
 _CLUSTER_LR = {"cpu": 0.03, "cuda": 0.005}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """How one stage is trained."""
+    """Settings of one stage."""
 
     batch_size: Auto[Count] = AUTO  # documents per step; auto: the algorithm's
     encoder_lr: Auto[Rate] = AUTO  # peak learning rate of the encoder; auto: 0.01, on a GPU 0.003
     cluster_lr: Auto[Rate] = AUTO  # peak learning rate of the clusters; auto: 0.03, on a GPU 0.005
     edge_lr: Rate = 0.05  # peak learning rate of the edges
     label_lr: Rate = 0.1  # peak learning rate of the label rows, per document with SGD
-    shortlist_loss_weight: Auto[Weight] = AUTO  # of −log ŷ of relevant labels; auto: 1, apart from paths 0.2
-    accumulation: Count = 1  # steps after which clusters, edges and label rows move
-    average_from: Share = 1.0  # share of the stage after which weights are averaged; 1 leaves it out
-    average_every: Count = 1  # steps between two weights of the average
+    shortlist_loss_weight: Auto[Weight] = (
+        AUTO  # weight of −log ŷ of relevant labels (λ); auto: 1, or 0.2 if classifiers are trained separately
+    )
+    accumulation: Count = 1  # steps between updates of clusters, edges and label rows
+    average_from: Share = 1.0  # share of the stage after which weights are averaged; 1: no averaging
+    average_every: Count = 1  # steps between averaged weights
 
 
 def usual_rates(device: str, *, apart: bool) -> dict[str, Any]:
-    """Values for the automatic settings of a phase; `apart`: classifiers are trained apart from the paths."""
+    """Values for the automatic settings of a phase; `apart`: classifiers are trained separately from the paths."""
     weight = _WEIGHT_APART if apart else 1.0
     return {
         "encoder_lr": _ENCODER_LR[device],
@@ -67,23 +69,23 @@ def usual_rates(device: str, *, apart: bool) -> dict[str, Any]:
 @final
 @dataclass(frozen=True, kw_only=True)
 class IndexedStages:
-    """What the stages of one run have in common."""
+    """The shared settings of a run's stages."""
 
     documents: FeatureRows
     relevance: SparseRows
-    beam: int  # clusters explored for a document
-    size: int  # labels scored for a document
-    most_clusters: int  # explored in training at most; 0: all
+    beam: int  # clusters explored per document
+    size: int  # labels scored per document
+    most_clusters: int  # maximum clusters explored in training; 0: all
     warm_up: float
     label_optimiser: Literal["sgd", "adam"]
     weight_decay: float
     reduction: Literal["sum", "mean"]
-    negatives: Negatives  # labels that classifiers trained apart from the paths are trained against
+    negatives: Negatives  # negatives of separately trained classifiers
 
     def stage(
         self, name: str, network: IndexedNetwork, phase: Phase, epochs: int, data: Prepared, stopping: Stopping | None
     ) -> Iterator[Stage]:
-        """One stage; after it the averaged weights are in their place."""
+        """One stage; it ends with the averaged weights."""
         average = self._average(network, phase, epochs * math.ceil(len(self.documents) / phase.batch_size))
         moving, waiting = self._optimisers(network, phase)
 
@@ -108,7 +110,7 @@ class IndexedStages:
         network.eval()
 
     def _loss(self, network: IndexedNetwork, phase: Phase, batch: Batch) -> torch.Tensor:
-        """Classification and, weighted, how well relevant labels are reached."""
+        """The classification loss plus the weighted loss of reaching relevant labels."""
         positives = self.relevance.take(batch.rows)
         n = len(batch.rows)
         weight = phase.shortlist_loss_weight
@@ -128,7 +130,7 @@ class IndexedStages:
         return classification + weight * shortlist
 
     def _average(self, network: IndexedNetwork, phase: Phase, steps: int) -> WeightAverage:
-        """Of all weights but the edges', or of none."""
+        """The average of all weights but the edges', or of none."""
         weights = [values for name, values in network.named_parameters() if name != "index.edges"]
         start = round(phase.average_from * steps)
         return WeightAverage(weights if start < steps else [], start, phase.average_every)
@@ -136,7 +138,7 @@ class IndexedStages:
     def _optimisers(
         self, network: IndexedNetwork, phase: Phase
     ) -> tuple[list[torch.optim.Optimizer], list[torch.optim.Optimizer]]:
-        """Those that move at every step, of the encoder, and those that may wait."""
+        """Optimisers for every step (the encoder's), and those that may accumulate."""
         encoder = network.encoder
         index = network.index
         classifier = network.classifier
@@ -147,7 +149,7 @@ class IndexedStages:
         waiting = [self._adamw(list(index.clusters.parameters()), phase.cluster_lr)]
         waiting += [] if index.edges is None else [self._adamw([index.edges], phase.edge_lr)]
         if isinstance(classifier, RowClassifier):
-            classifier.update.lr = phase.label_lr  # updates itself
+            classifier.update.lr = phase.label_lr  # rows update themselves
             return moving, waiting
         rows = list(classifier.parameters())
         if self.label_optimiser == "sgd":
@@ -159,7 +161,7 @@ class IndexedStages:
         return moving, waiting
 
     def _adamw(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-        """Matrices decay; biases and gains do not."""
+        """AdamW with weight decay on matrices, not on biases and gains."""
         matrices = [values for values in parameters if values.ndim > 1 and values.shape[1] > 1]
         groups = [(matrices, self.weight_decay), (_without(iter(parameters), matrices), 0.0)]
         split = [{"params": own, "weight_decay": decay} for own, decay in groups if own]
@@ -185,9 +187,9 @@ class IndexedStages:
 
     @torch.no_grad()
     def bag_vectors(self, data: Prepared, dim: int, generator: torch.Generator, *, texts: bool) -> list[torch.Tensor]:
-        """Random projections of each label's summed documents' bags and, with `texts`, of its own text's.
+        """Random projections of each label's summed bags of documents and, with `texts`, of its own text.
 
-        Each is of length one (L, D).
+        Each has unit rows (L, D).
         """
         encoder = bag_encoder(data.vectoriser, data.features)
         device = self.relevance.indptr.device
@@ -201,7 +203,7 @@ class IndexedStages:
 
     @torch.no_grad()
     def label_vectors(self, network: IndexedNetwork) -> torch.Tensor:
-        """The sum of the unit vectors of each label's documents, scaled to length one (L, D)."""
+        """The normalised sum of the unit vectors of each label's documents (L, D)."""
         sums = torch.zeros(self.relevance.n_columns, network.encoder.dim, device=self.relevance.indptr.device)
         for rows in self._every_row():
             relevant = self.relevance.take(rows)
@@ -211,7 +213,7 @@ class IndexedStages:
 
     @torch.no_grad()
     def matched_edges(self, network: IndexedNetwork, relevance: sp.csr_matrix, size: int) -> dict[str, np.ndarray]:
-        """The `size` labels that each cluster is matched with most on train, and how much: (C, size) each."""
+        """The `size` best-matching labels of each cluster on train, and their matches: (C, size) each."""
         shape = (len(self.documents), min(self.beam, len(network.index.labels)))
         n_clusters = len(network.index.labels)
         columns = np.empty(shape, dtype=np.int32)

@@ -1,19 +1,19 @@
-"""LightDXML: labels embedded among documents are the shortlist; they and the classifiers are trained in turns.
+"""LightDXML: shortlists from label embeddings, which are trained in alternation with the classifiers.
 
-From Mishra et al., "Light-weight Deep Extreme Multilabel Classification" (IJCNN 2023). A label encoder places each
-label near its documents, the labels nearest to a document are what it is trained against, and as training moves the
-documents, labels are embedded again every few epochs. One network and one classifier a label; no surrogate task and,
-unless asked for, no re-ranker.
+From Mishra et al., "Light-weight Deep Extreme Multilabel Classification" (IJCNN 2023). A label encoder embeds each
+label near its documents; the labels nearest to a document are its hard negatives. As training moves the documents,
+labels are embedded again every few epochs. There is one network and one classifier per label, no surrogate task and, by
+default, no re-ranker.
 
-What differs from the authors' code: with `negatives = "all"` (the default on a GPU, and for few labels) classifiers are
-trained against all labels, and labels are placed once, at the end; they are embedded again after the last epoch
+Differences from the authors' code: with `negatives = "all"` (the default on a GPU and for few labels) classifiers are
+trained against all labels, and labels are embedded once, at the end; labels are embedded again after the last epoch
 (`final_refresh`); the label encoder starts as the identity; label rows start at zero with the prior −ln L and are
-trained by SGD instead of Adam; all relevant labels are trained in every step, not at most twenty; one learning-rate
-cycle instead of halvings, and the moments of the encoder's Adam start at zero after each embedding of labels; the
-weight of the two scores is chosen on held-out documents, never on test.
+trained by SGD instead of Adam; every step trains all relevant labels, not at most twenty; there is one learning-rate
+cycle instead of halvings, and Adam's moments are reset after each embedding of labels; the weight of the two scores is
+chosen on held-out documents, never on test.
 
-Good for: a light deep model where labels are only names.
-Cost: one shortlist search in every cycle; less than astec.
+Good for: a light deep model for labels without descriptive texts.
+Cost: one shortlist search per cycle; less than astec.
 """
 
 from __future__ import annotations
@@ -55,48 +55,50 @@ from xclearn.training.scoring import best_fusion_weight, mixed_with, task_score
 from xclearn.training.stage import Stage, Stopping
 from xclearn.training.token_table import start_from
 
-_FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0)  # to choose from
-_MANY_LABELS = 20_000  # above which the encoder is trained more slowly, for longer, in larger batches
+_FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0)  # candidates
+_MANY_LABELS = 20_000  # above this, the encoder is trained with a lower rate, longer, in larger batches
 
 
 @final
 @dataclass(kw_only=True)
 class Lightdxml(Algorithm):
-    """Labels embedded among documents, and a classifier of each label on the nearest of them, trained in turns."""
+    """Label embeddings and a classifier per label on the nearest labels, trained in alternation."""
 
     name: ClassVar[str] = "lightdxml"
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of document and label vectors
-    word_vectors: str | None = None  # tokens start from a file, a transformer's folder or minilm; none: randomly
-    dropout: Annotated[Auto[Share], Span(0.0, 0.6)] = AUTO  # after each ReLU
+    word_vectors: str | None = None  # initial token vectors: a file, a transformer's folder or minilm; none: random
+    dropout: Annotated[Auto[Share], Span(0.0, 0.6)] = AUTO  # dropout after each ReLU
     batch_size: Auto[Count] = AUTO  # documents per step
     model_epochs: Auto[Count] = AUTO  # passes over train of encoder and classifiers, all cycles together
     model_lr: Annotated[Auto[Rate], Span(0.0005, 0.02, log=True)] = AUTO  # peak learning rate of the encoder (Adam)
-    label_optimiser: Literal["sgd", "adam"] = "sgd"  # of label rows; adam is the authors' choice
+    label_optimiser: Literal["sgd", "adam"] = "sgd"  # optimiser of label rows; the authors use adam
     label_lr: LabelLr = AUTO  # peak learning rate of label rows; auto: 0.1 or 0.2 for sgd, model_lr for adam
     warm_up: Share = 0.1  # share of training in which learning rates rise
-    negatives: Auto[Literal["nearest", "all"]] = AUTO  # labels trained against: nearest by embedding, or every other
-    shortlist_size: Count = 500  # nearest labels a document is trained against, and scored when predicting
-    n_random: Number = 0  # random labels beside the nearest, drawn in every step
-    search: Auto[Method] = AUTO  # exact, or an index of faiss; auto: by the number of labels and what is installed
-    refresh_every: Auto[Count] = AUTO  # epochs after which labels are embedded again
-    final_refresh: bool = True  # whether they are after the last epoch too; the authors' code does not
-    label_epochs: Auto[Count] = AUTO  # passes over pairs of documents and labels whenever labels are placed
-    label_encoder_dim: Auto[Count] = AUTO  # hidden values of the label encoder
-    label_encoder_relu: bool = True  # whether it ends in a ReLU, as in the paper; the authors' code has none
-    label_encoder_lr: Rate = 0.001  # its peak learning rate (Adam)
+    negatives: Auto[Literal["nearest", "all"]] = AUTO  # negative labels: nearest by embedding, or all
+    shortlist_size: Count = 500  # nearest labels, as hard negatives and as candidates when predicting
+    n_random: Number = 0  # random labels per step added to the nearest
+    search: Auto[Method] = AUTO  # exact, or a faiss index; auto: by the number of labels and what is installed
+    refresh_every: Auto[Count] = AUTO  # epochs between embeddings of the labels
+    final_refresh: bool = True  # also embed labels after the last epoch; the authors do not
+    label_epochs: Auto[Count] = AUTO  # passes over pairs of documents and labels per embedding
+    label_encoder_dim: Auto[Count] = AUTO  # hidden size of the label encoder
+    label_encoder_relu: bool = True  # end the label encoder with a ReLU, as in the paper; the authors' code does not
+    label_encoder_lr: Rate = 0.001  # peak learning rate of the label encoder (Adam)
     label_batch_size: Count = 2048  # pairs per step
-    reranker_epochs: Number = 0  # passes over train of a re-ranker like Astec's; 0 leaves it out
+    reranker_epochs: Number = 0  # passes over train of a re-ranker like Astec's; 0: no re-ranker
     reranker_lr: Rate = 0.003  # peak learning rate of the re-ranker (Adam)
-    reranker_size: Count = 100  # labels that the re-ranker is trained on for each document
-    reranker_random: Number = 50  # random labels beside them; without any it misjudges what is found below them
-    reranker_weight: Share = 0.5  # of the re-ranker's logit beside the classifier's
-    fusion: Literal["plain", "row_max"] = "plain"  # whether scores are divided by the largest of their row
-    fusion_weight: FusionWeight = AUTO  # of classifiers beside the similarity to label embeddings
-    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again
+    reranker_size: Count = 100  # shortlist size of the re-ranker
+    reranker_random: Number = 50  # random labels added to it; without any, the re-ranker misjudges lower labels
+    reranker_weight: Share = 0.5  # weight of the re-ranker's logit beside the classifier's
+    fusion: Literal["plain", "row_max"] = "plain"  # row_max divides scores by their row's maximum
+    fusion_weight: FusionWeight = AUTO  # weight of classifiers against the similarity to label embeddings
+    sparse_ranker: SparseRanking | None = None  # sparse classifiers that re-rank the best labels
     calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
-    stopping: Stopping | None = None  # end on a held-out metric, keep the best cycle, and choose fusion_weight by it
+    stopping: Stopping | None = (
+        None  # stop early by a held-out metric, keep the best cycle, and choose fusion_weight by it
+    )
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu, few = device == "cuda", size.n_labels <= _MANY_LABELS
@@ -146,7 +148,7 @@ class Lightdxml(Algorithm):
             path=f"{size.n_relevant:,} pairs of a document and its label",
             steps=Steps(size.n_relevant / batch, pairs.gradient + 16 * batch * dim + 4 * n_labels * dim),
         )
-        # encoder and rows; with stopping there are the best epoch and the best cycle
+        # encoder and rows, and with stopping copies of the best epoch and cycle
         listed = min(n_labels, self.shortlist_size + self.n_random) if self._nearest else n_labels
         copies = 1 + self._nearest if self.stopping else 0
         model = self._cost("model", size, encoder, self.model_epochs, listed, device)
@@ -159,7 +161,7 @@ class Lightdxml(Algorithm):
         return Plan(device=device, data=size.data_bytes + held + lists, stages=tuple(stages))
 
     def _cost(self, name: str, size: Size, trained: list[Weights], epochs: int, scored: int, device: str) -> StageCost:
-        path = f"{self.negatives}: {scored:,} of {size.n_labels:,} labels a document"
+        path = f"{self.negatives}: {scored:,} of {size.n_labels:,} labels per document"
         stages = self._row_stages(device)
         return stages.cost(name, size, trained, epochs=epochs, outputs=size.n_labels, scored=scored, path=path)
 
@@ -167,7 +169,7 @@ class Lightdxml(Algorithm):
         self._documents = feature_rows(data.features, run.device)
         self._labels = SparseRows.of(data.relevance, run.device)
         if missing := data.size.n_labels - len(np.unique(data.relevance.indices)):
-            run.note(labels_without_documents=missing)  # they have no mean and are never found
+            run.note(labels_without_documents=missing)  # they have no centroid and are never found
         rows = self._row_stages(run.device.type)
         epochs = self.model_epochs
         lr = self.model_lr
@@ -180,7 +182,7 @@ class Lightdxml(Algorithm):
         task = RowTask(encoder, classifier, self._documents, self._labels, Negatives())
         best = BestCycle(task.module, self.stopping.patience if self.stopping else 1)
         among_nearest = rows.served_score(lambda: mixed_with(self._servable(data), 1.0), data)
-        # among the labels that are trained against
+        # among the negatives
         score = among_nearest if self._nearest else task_score(task, data, self.stopping)
         for begin, end in self._cycles():
             if self._nearest:
@@ -227,7 +229,7 @@ class Lightdxml(Algorithm):
         return self.negatives == "nearest"
 
     def _cycles(self) -> list[tuple[int, int]]:
-        """First epoch and end of each cycle; where nothing is listed, one is all."""
+        """First epoch and end of each cycle; a single cycle if there are no shortlists."""
         epochs, every = self.model_epochs, self.refresh_every
         if every > epochs:
             allowed = f"up to model_epochs = {epochs}"
@@ -236,7 +238,7 @@ class Lightdxml(Algorithm):
         return [(begin, min(begin + every, epochs)) for begin in range(0, epochs, every)]
 
     def _place(self, name: str, places: LabelEncoder, data: Prepared, run: Run) -> Generator[Stage, None, torch.Tensor]:
-        """Train the label encoder on the current document vectors (N, D), and embed the labels with it."""
+        """Train the label encoder on the current document vectors (N, D), and embed the labels."""
         vectors = encoded(self.encoders_["document"], self._documents, run.device)
         task = LabelTask(places, vectors, label_means(vectors, self._labels), self._labels)
         stages = replace(self._row_stages(run.device.type), batch_size=self.label_batch_size)
@@ -251,7 +253,7 @@ class Lightdxml(Algorithm):
         return Negatives(shortlist=torch.from_numpy(lists).to(run.device), drawn=self.n_random)
 
     def _encoder(self, data: Prepared, run: Run) -> TransferEncoder:
-        """The sum of token vectors and a residual block, as Astec's."""
+        """A bag of tokens and a residual block, as in Astec."""
         dim, dropout = self.embedding_dim, self.dropout
         sparse = run.device.type == "cpu" and not data.size.dense
         base = BagEncoder(data.size.n_features, dim, dropout, run.generator("encoder"), sparse=sparse)

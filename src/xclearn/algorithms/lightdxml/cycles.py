@@ -1,4 +1,4 @@
-"""Training in cycles of stages: which cycle did best on held-out documents, and when to end.
+"""Early stopping over cycles of stages: the best cycle on held-out documents, and when to stop.
 
 Knows nothing about what the stages of a cycle are.
 """
@@ -13,7 +13,7 @@ from torch import nn
 
 @final
 class BestCycle:
-    """The weights of the best cycle so far; training ends after `patience` epochs in cycles without a rise."""
+    """The weights of the best cycle so far; training stops after `patience` epochs in cycles without improvement."""
 
     def __init__(self, module: nn.Module, patience: int) -> None:
         self.module, self.patience = module, patience
@@ -21,7 +21,7 @@ class BestCycle:
         self.weights: dict[str, torch.Tensor] = {}
 
     def finished(self, score: float, epochs: int) -> bool:
-        """Record a cycle of `epochs` epochs and its score; whether it was the last."""
+        """Record a cycle of `epochs` epochs and its score; returns whether to stop."""
         if score > self.score:
             self.score, self.since_best = score, 0
             self.weights = {name: value.clone() for name, value in self.module.state_dict().items()}
@@ -30,6 +30,6 @@ class BestCycle:
         return self.since_best >= self.patience
 
     def restore(self) -> None:
-        """Give the module the weights of the best cycle; without any cycle seen it keeps its own."""
+        """Restore the weights of the best cycle, if any was recorded."""
         if self.weights:
             self.module.load_state_dict(self.weights)

@@ -1,6 +1,6 @@
-"""Labels embedded among documents: from the mean of a label's documents to the label's embedding.
+"""The label encoder: from the centroid of a label's documents to the label's embedding.
 
-The encoder is trained so that each document lies near its labels. Vectors of documents are given and stay fixed. Knows
+The encoder is trained so that each document is near its labels; document vectors are fixed. Knows
 nothing about stages, search or classifiers.
 """
 
@@ -16,15 +16,15 @@ from torch.nn import functional as F
 from xclearn.parts.encoders import encoder_optimisers
 from xclearn.parts.rows import SparseRows
 
-_AT_ONCE = 8192  # documents whose labels are read at a time
+_AT_ONCE = 8192  # documents per block
 
 
 @final
 class LabelEncoder(nn.Module):
-    """μ ↦ W₂ (W₁ μ + b₁) + b₂, and its ReLU where asked for.
+    """μ ↦ W₂ (W₁ μ + b₁) + b₂, optionally followed by a ReLU.
 
-    W₁ starts with orthogonal rows or columns and W₂ as its transpose: with as many hidden values as inputs or more, a
-    label starts at its mean.
+    W₁ is initialised with orthogonal rows or columns and W₂ with its transpose, so that with a hidden size of at least
+    D a label's embedding starts at its centroid.
     """
 
     def __init__(self, dim: int, hidden_dim: int, generator: torch.Generator, *, relu: bool) -> None:
@@ -47,11 +47,11 @@ class LabelEncoder(nn.Module):
 @final
 @dataclass(frozen=True)
 class LabelTask:
-    """A label encoder, and the pairs of a document and one of its labels that it is trained on."""
+    """A label encoder, and its training pairs of a document and one of its labels."""
 
     encoder: LabelEncoder
-    vectors: torch.Tensor  # (N, D) of documents
-    means: torch.Tensor  # (L, D) of labels
+    vectors: torch.Tensor  # (N, D) document vectors
+    means: torch.Tensor  # (L, D) label centroids
     relevance: SparseRows
 
     @property
