@@ -194,9 +194,7 @@ def test_a_transformer_without_its_vectoriser_is_refused(data):
 
 @pytest.mark.parametrize("name", ["edges_per_cluster", "shortlist_size", "n_clusters"])
 def test_more_than_there_are_labels_is_refused(data, name):
-    with pytest.raises(
-        ConfigError, match=rf"{name}: too large; got 64; allowed: up to 60, the number of l"
-    ):
+    with pytest.raises(ConfigError, match=rf"{name}: too large; got 64; allowed: up to 60, the number of l"):
         elias(**{"beam": None, name: 64}).fit(data, device="cpu")
 
 
