@@ -102,7 +102,7 @@ def test_a_worker_that_dies_is_replaced(model: Path, tmp_path: Path) -> None:
     os.kill(workers_of(job)[0], signal.SIGKILL)
     said = job.communicate(timeout=120)[1]
     assert job.returncode == 0
-    assert "a worker ended: " in said
+    assert "a worker died: " in said
     assert_answered(model, tmp_path / "out", texts)
 
 
@@ -119,10 +119,10 @@ def test_a_killed_job_goes_on_without_asking_twice(model: Path, tmp_path: Path) 
     code, said = xc(*asked)
     assert (code, "the folder is not empty" in said) == (2, True)
     code, said = xc(*asked, "-k", 4, "--resume")
-    assert (code, "the job to resume was asked differently; got 'k'" in said.replace(str(out), "")) == (2, True)
+    assert (code, "the job to resume had other options; got 'k'" in said.replace(str(out), "")) == (2, True)
     code, said = xc(*asked, "--resume")
     assert code == 0
-    assert f"{len(done)} of 12 files are done already" in said
+    assert f"{len(done)} of 12 files are already done" in said
     assert {path: path.stat().st_mtime_ns for path in done} == done
     assert_answered(model, out, texts)
 
@@ -142,13 +142,13 @@ def test_an_error_in_a_file_names_it_and_the_rest_can_be_asked(model: Path, tmp_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["in"], "-o: answers to many files need a folder."),
+        (["in"], "-o: the output of many files must be a folder."),
         (["in", "-o", "out", "--format", "csv"], "--format: unknown format; got 'csv'; allowed: jsonl, parquet."),
         (["in", "-o", "out", "--engine", "spark"], "--engine: unknown engine; got 'spark'"),
-        (["in", "-o", "out", "--workers", "0"], "--workers: there must be a worker; got 0."),
-        (["none*", "-o", "out"], "FILE: no file there; got 'none*'."),
+        (["in", "-o", "out", "--workers", "0"], "--workers: at least one worker is needed; got 0."),
+        (["none*", "-o", "out"], "FILE: no such files; got 'none*'."),
         (["*/part0.parquet", "-o", "out"], "FILE: two files would have one file of answers"),
-        (["in", "-o", "in/part0.parquet"], "-o: answers to many files need a folder; got"),
+        (["in", "-o", "in/part0.parquet"], "-o: the output of many files must be a folder; got"),
     ],
 )
 def test_what_cannot_be_done_is_said(

@@ -116,9 +116,9 @@ def test_a_report_holds_everything_and_runs_nothing_of_the_data(folder: Path, ot
     assert "<b>Bold</b>" in text
     headings = (
         "Accuracy",
-        "By how frequent",
+        "By label frequency",
         "Can a score",
-        "From which score",
+        "Which threshold",
         "Labels",
         "Surest mistakes",
         "Training",
@@ -131,11 +131,11 @@ def test_a_report_holds_everything_and_runs_nothing_of_the_data(folder: Path, ot
 def test_a_report_is_not_written_over_and_a_wrong_log_is_told(folder: Path, other: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     out.write_text("mine")
-    with pytest.raises(XclearnError, match="-o: the file is there already"):
+    with pytest.raises(XclearnError, match="-o: the file already exists"):
         run("report", other, folder, "-o", out)
     assert out.read_text() == "mine"
     (tmp_path / "wrong.jsonl").write_text('{"event": "plan"}\n[1]\n')
-    with pytest.raises(XclearnError, match=r"wrong\.jsonl, line 2: this is no log of training"):
+    with pytest.raises(XclearnError, match=r"wrong\.jsonl, line 2: not a training log"):
         run("report", other, folder, "-o", tmp_path / "new.html", "--log", tmp_path / "wrong.jsonl")
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(XclearnError, match="the log has no epochs"):

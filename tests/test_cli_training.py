@@ -46,10 +46,10 @@ def test_a_free_folder_is_one_that_is_absent_or_empty(tmp_path: Path) -> None:
 def test_only_a_model_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "model.json").touch()
     refuse_occupied(tmp_path, overwrite=True)
-    with pytest.raises(ConfigError, match="already is a model"):
+    with pytest.raises(ConfigError, match="is already a model"):
         refuse_occupied(tmp_path, overwrite=False)
     os.rename(tmp_path / "model.json", tmp_path / "thesis.docx")
-    with pytest.raises(ConfigError, match="no model is in the way"):
+    with pytest.raises(ConfigError, match="something other than a model is in the way"):
         refuse_occupied(tmp_path, overwrite=True)
 
 

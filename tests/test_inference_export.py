@@ -334,7 +334,7 @@ def test_what_a_form_loses_is_measured(model, data):
     assert worse.lost["P@1"] == pytest.approx(hold_out.values["P@1"], abs=2)
     assert worse.overlap < 20
     other = replace(data, labels=replace(data.labels, names=[f"x{i}" for i in range(N_LABELS)]))
-    with pytest.raises(DataError, match="different labels"):
+    with pytest.raises(DataError, match="labels of the model and the data differ"):
         HoldOut.of(model, other)
 
 
@@ -365,7 +365,7 @@ def test_an_exported_model_is_not_exported_again(model, data):
 def test_other_classifiers_are_served_as_they_are(model):
     graph = Graph.of(sp.identity(N_LABELS, np.float32, "csr"))
     scorer = GameScorer(model.servable.scorers[0], graph, 0.5)
-    with pytest.raises(ConfigError, match="served as it is; got 'GameScorer'"):
+    with pytest.raises(ConfigError, match="needs no export; got 'GameScorer'"):
         Choice().forms(replace(model.servable, scorers=[scorer]))
 
 

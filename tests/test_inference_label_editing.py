@@ -164,7 +164,7 @@ def test_kept_training_texts_follow_their_labels(data, without_last):
     [
         ({"text": "x"}, "needs a label"),
         ({"label": "a", "text": " "}, "needs a text"),
-        ({"label": "a", "text": "x", "examples": "y"}, "no list of texts"),
+        ({"label": "a", "text": "x", "examples": "y"}, "must be a list of texts"),
         ({"label": "a", "text": "x", "weight": 1}, "not a new label"),
         (["a"], "not a new label"),
     ],

@@ -468,7 +468,7 @@ def test_bad_questions():
     native = native_predictor(random_servable(np.random.default_rng(14)))
     with pytest.raises(ConfigError, match="k must be at least 1"):
         native.predict(["t1"], 0)
-    with pytest.raises(DataError, match="one text came"):
+    with pytest.raises(DataError, match="not a list of texts"):
         native.predict("t1", 5)
     with pytest.raises(DataError, match="not a text"):
         native.predict(["t1", None], 5)

@@ -232,7 +232,7 @@ def test_too_many_texts_are_refused(server: Server) -> None:
 
 
 def test_too_many_labels_are_refused(server: Server) -> None:
-    sentence = "k: too many labels in one answer; got 1000; allowed: at most 100,000 labels for all texts."
+    sentence = "k: too many labels in one response; got 1000; allowed: at most 100,000 labels for all texts."
     refused(server, 422, sentence, {"texts": 101 * ["a"], "k": 1000})
     refused(server, 422, "include, exclude: too many labels", {"text": "a", "exclude": 1001 * ["Dog"]})
     refused(server, 422, "labels: too many labels", {"text": "a", "labels": 1001 * ["Dog"]}, "/explain")

@@ -62,5 +62,5 @@ def test_a_load_that_is_too_much_is_told_and_counted() -> None:
 
 def test_a_defect_is_answered_and_still_raised_for_the_log() -> None:
     status, body, error = ask("POST", "/short", "defect")
-    assert (status, json.loads(body)) == (500, {"error": "the server failed. Its log says why."})
+    assert (status, json.loads(body)) == (500, {"error": "internal server error. See the server's log."})
     assert isinstance(error, KeyError)

@@ -155,7 +155,7 @@ def asked_again(server: Server) -> int:
     if reply.status == 503:
         assert (reply.headers["retry-after"], reply.headers["connection"]) == ("1", "close")
         assert reply.headers["x-content-type-options"] == "nosniff"
-        assert "the server has no connection to spare" in reply.content["error"]
+        assert "the server has too many connections" in reply.content["error"]
     return reply.status
 
 
@@ -336,7 +336,7 @@ def test_only_known_hosts_are_answered(hosted: Server, host: str, status: int) -
         assert reply.status == status
         assert reply.headers["x-content-type-options"] == "nosniff"
     if status != 200:
-        assert "this server does not answer for this host" in reply.content["error"]
+        assert "this server does not serve this host name" in reply.content["error"]
         assert "--allow-host" in reply.content["error"]
 
 

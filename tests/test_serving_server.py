@@ -63,7 +63,7 @@ def test_a_model_with_one_byte_changed_does_not_start(tmp_path: Path, name: str)
 def test_a_model_that_does_not_read_texts_does_not_start(tmp_path: Path) -> None:
     OneVsAll(epochs=1).fit(planted("sparse", n_labels=5), device="cpu").save(tmp_path / "model")
     ended = start_and_end(str(tmp_path / "model"), "--port", "0")
-    assert (ended.returncode, "the server reads texts; got 'sparse features'" in ended.stderr) == (2, True)
+    assert (ended.returncode, "the server needs a model for texts; got 'sparse features'" in ended.stderr) == (2, True)
 
 
 def test_without_the_extra_the_command_to_install_it_is_told() -> None:
@@ -82,7 +82,7 @@ def test_a_port_in_use_and_wrong_settings_are_told() -> None:
         assert (ended.returncode, "cannot listen here" in ended.stderr) == (2, True)
     assert "--port: " in start_and_end(str(model_folder()), "--port", "70000").stderr
     told = start_and_end(str(model_folder()), "--host", "192.0.2.1").stderr  # an address of no machine
-    assert "warning: whoever reaches 192.0.2.1 may ask; --token-file or XCLEARN_TOKEN sets a token" in told
+    assert "warning: anyone who can reach 192.0.2.1 has access; set a token by --token-file or XCLEARN_TOKEN" in told
     assert "--workers: must be above 0; got 0." in start_and_end(str(model_folder()), "--workers", "0").stderr
     assert "XCLEARN_TOKEN: this is no token" in start_and_end(str(model_folder()), XCLEARN_TOKEN="short").stderr
 
@@ -109,7 +109,7 @@ def test_a_token_guards_all_but_the_page_and_the_probes(tmp_path: Path) -> None:
         ):
             reply = server.ask("POST", "/predict", question, Authorization=wrong)
             assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
-            assert reply.content == {"error": "Authorization: this server wants a token; allowed: Bearer TOKEN."}
+            assert reply.content == {"error": "Authorization: this server requires a token; allowed: Bearer TOKEN."}
         assert server.ask("POST", "/predict", question, **right).content["predictions"][0][0]["label"] == "Dog"
         asked_by_friend = server.ask(
             "OPTIONS",
@@ -149,7 +149,7 @@ def test_what_takes_too_long_is_ended_and_the_next_request_served(tmp_path: Path
     save_model(large, tmp_path / "large")
     with served(tmp_path / "large", "--timeout", "0.2") as server:
         reply = server.predict(texts=1000 * ["blue"])
-        said = {"error": "no answer within 0.2 s. Ask again later, or for less at once."}
+        said = {"error": "no response within 0.2 s. Try again later, or with a smaller request."}
         assert (reply.status, reply.content) == (503, said)
         wait_for(lambda: server.predict(text="blue", k=1).status == 200)
 
@@ -295,7 +295,7 @@ def test_workers_share_one_model_and_one_count_and_one_that_dies_is_replaced(tmp
 
         os.kill(first, signal.SIGKILL)
         wait_for(lambda: len(workers()) == 3)
-        wait_for(lambda: any(f"worker {first} ended with exit code -9" in line for line in server.said))
+        wait_for(lambda: any(f"worker {first} died with exit code -9" in line for line in server.said))
         assert server.predict(text="a dog", k=1).status == 200
         alive = psutil.Process(server.process.pid).children(recursive=True)
         assert server.stop(signal.SIGINT) == 0

@@ -53,7 +53,7 @@ def test_a_process_that_does_not_end_after_its_answer_is_not_waited_for() -> Non
 
 
 def test_a_process_that_ends_without_a_word_is_told_by_its_exit_code() -> None:
-    with pytest.raises(ModelError, match="m: the model ended the process that tried it; got 'exit code 7'"):
+    with pytest.raises(ModelError, match="m: the model crashed the process that tested it; got 'exit code 7'"):
         said_by(end, (), 120.0, where="m")
 
 

@@ -37,7 +37,7 @@ def test_so_many_run_at_once_so_many_wait_and_the_next_is_refused() -> None:
         turns = Turns(threads, at_once=2, most_waiting=3)
         asked = [asyncio.create_task(turns.run(False, call)) for _ in range(5)]
         await asyncio.sleep(0.05)
-        with pytest.raises(Busy, match="more requests wait than the server can answer"):
+        with pytest.raises(Busy, match="more requests are waiting than the server can handle"):
             await turns.run(False, call)
         release.set()
         await asyncio.gather(*asked)

@@ -272,7 +272,7 @@ def test_an_occupied_folder_is_refused_before_training(
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").touch()
     for out, message in (
-        (own_model, "there already is a model"),
+        (own_model, "there is already a model"),
         (tmp_path / "notes", "no model is in the way"),
         (tmp_path / "notes" / "mine.txt", "no model is in the way"),
     ):
@@ -299,7 +299,7 @@ def test_a_model_keeps_its_texts_when_told_to(tmp_path: Path, data: Path, xc: Ca
 
 
 def test_a_demo_replaces_no_other_model(own_model: Path, xc: Callable[..., Result]) -> None:
-    assert_refused(xc("demo", "-o", own_model), "there already is a model")
+    assert_refused(xc("demo", "-o", own_model), "there is already a model")
 
 
 SHORT_DEMO = ('members=["label_tree n_trees=1"]', "refit=false")
@@ -639,7 +639,7 @@ def test_bad_config_files(
         (["-k", "-3"], b"a\n", ["at least 1", "got -3"]),
         (["--format", "xml"], b"a\n", ["--format", "'xml'", "table, jsonl, tsv"]),
         (["nowhere.txt"], b"", ["nowhere.txt", "no such file"]),
-        (["/"], b"", ["-o", "answers to many files need a folder"]),
+        (["/"], b"", ["-o", "the output of many files must be a folder"]),
         ([], b"a\nb\xff\n", [":2", "not UTF-8"]),
         ([], b'{"text": "a"}\n{"title": "b"\n', [":2", "not a JSON object"]),
         ([], b'{"words": "a"}\n', [":1", "no 'text' here", "'words'"]),

@@ -1,4 +1,4 @@
-"""How answers are written: for people, for programs, for spreadsheets; on stdout, or in a file that appears whole."""
+"""Writes predictions for people, programs or spreadsheets, to stdout or atomically to a file."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _FORMATS = ("table", "jsonl", "tsv", "csv", "parquet")
 @final
 @dataclass(frozen=True)
 class Output:
-    """Where answers go and how they are written, as asked for on the command line."""
+    """The destination and format of predictions, from the command line."""
 
     path: Path | None = None  # None: stdout
-    format: str = ""  # empty: what the file's suffix says, on stdout a table
+    format: str = ""  # empty: by the file's suffix; a table on stdout
     overwrite: bool = False
 
     def chosen_format(self) -> str:
@@ -43,16 +43,16 @@ class Output:
             todo = todo or nearest(found, _FORMATS)
             raise ConfigError("unknown format", where=where, got=found, allowed=", ".join(_FORMATS), todo=todo)
         if found == "parquet" and self.path is None:
-            raise ConfigError("Parquet is not written to stdout", where="--format", todo="Name a file with -o.")
+            raise ConfigError("Parquet cannot be written to stdout", where="--format", todo="Give a file with -o.")
         if self.path is not None and self.path.exists() and not self.overwrite:
             todo = "Choose another -o, or give --overwrite to replace it."
-            raise ConfigError("the file exists", where="-o", got=str(self.path), todo=todo)
+            raise ConfigError("the file already exists", where="-o", got=str(self.path), todo=todo)
         return found
 
 
 @contextlib.contextmanager
 def writer(output: Output, k: int, with_texts: bool, schema: Any = None) -> Iterator[Write]:
-    """A function that writes a block of answers; `schema` is that of a Parquet file whose columns are kept."""
+    """A function that writes a block of predictions; `schema` is that of a Parquet input whose columns are kept."""
     from xclearn.writing import atomic_path
 
     chosen = output.chosen_format()
@@ -94,7 +94,7 @@ WRITERS: dict[str, Callable[[Input, list[Suggestion]], str]] = {"table": _table,
 
 @final
 class _TableAnswers:
-    """The columns of the row, then label and score of each rank: as a spreadsheet shows them."""
+    """One row per text for spreadsheets: the input columns, then label and score of each rank."""
 
     def __init__(self, stream: TextIO, k: int, with_texts: bool, delimiter: str) -> None:
         self._stream, self._delimiter = stream, delimiter
@@ -123,10 +123,10 @@ class _TableAnswers:
 
 @final
 class _ParquetAnswers(contextlib.AbstractContextManager["_ParquetAnswers"]):
-    """The columns of the row, and a list of label, score and text."""
+    """The input columns, and a list of label, score and text."""
 
     def __init__(self, path: Path, schema: Any) -> None:
-        self._path, self._schema = path, schema  # None: what the first block shows
+        self._path, self._schema = path, schema  # None: inferred from the first block
         self._file: Any = None
 
     def write(self, block: Block) -> None:
@@ -171,13 +171,13 @@ def _cell(value: Any) -> str:
 def _refuse_taken(row: Row, added: Sequence[str]) -> None:
     taken = [name for name in added if name in row]
     if taken:
-        raise DataError("the input already has a column that answers get", got=taken[0], todo="Rename it.")
+        raise DataError("the input already has a column of this name", got=taken[0], todo="Rename it.")
 
 
 def _refuse_other_keys(row: Row, columns: Sequence[str]) -> None:
     other = [key for key in row if key not in columns]
     if other:
-        what = "a row has a key that the first rows have not"
+        what = "a row has a key that is missing in the first rows"
         todo = "Write JSON lines: -o FILE.jsonl."
         raise DataError(what, got=other[0], todo=todo)
 
@@ -187,11 +187,11 @@ def _one_line(text: str) -> str:
 
 
 def label_text(suggestion: Suggestion, width: int = 100) -> str:
-    """A label as a person reads it: its name, and its text where that says more."""
+    """A label for people: its name, and its text if that differs."""
     extra = "" if suggestion.text in (None, suggestion.label) else f"  {suggestion.text}"
     return cut(f"{suggestion.label}{extra}", width)
 
 
 def cut(text: str, width: int) -> str:
-    """At most `width` characters, with a sign where there were more."""
+    """The text truncated to `width` characters, with an ellipsis."""
     return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _SHOWN = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@5", "R@10")
 _WIDTH = 100  # characters of a text
-_REPEATS = 2_000  # of the tests: seven metrics take seconds
+_REPEATS = 2_000  # resamples per test: seven metrics take seconds
 
 
 @dataclasses.dataclass(frozen=True)
 class CompareRequest:
-    """What was asked for on the command line."""
+    """Options from the command line."""
 
     split: str
     as_json: bool
@@ -40,9 +40,9 @@ class CompareRequest:
 
 
 def compare_models(folders: Sequence[str], source: str, asked: CompareRequest) -> None:
-    """Print how the models differ, each from the first."""
+    """Print how each model differs from the first."""
     if len(folders) < 2:
-        todo = "Name two or more model folders, then the data."
+        todo = "Give two or more model folders, then the data."
         raise ConfigError("there is nothing to compare", where="MODEL", got=len(folders), todo=todo)
     models = [Predictor.load(Path(folder)) for folder in folders]
     data = measured_data(source, asked.split, asked.reading, models[0].labels.names)
@@ -139,7 +139,7 @@ def _print_bins(folders: Sequence[str], facts: dict[str, Any]) -> None:
 
 
 def _texts_of(data: Dataset) -> dict[str, str]:
-    """What a label says, by its name, where labels have texts."""
+    """The text of each label by name, if labels have texts."""
     texts = data.labels.texts
     return dict(zip(data.labels.names, texts, strict=False)) if isinstance(texts, Sequence) else {}
 
@@ -148,11 +148,11 @@ def _print_disagreement(first: str, facts: dict[str, Any], texts: dict[str, str]
     right = facts["first_label_right"]
     other = facts["model"]
     print(
-        f"\nfirst label right: both {right['both']:,}, only {first} {right['first_only']:,}, "
+        f"\nfirst label correct: both {right['both']:,}, only {first} {right['first_only']:,}, "
         f"only {other} {right['second_only']:,}, neither {right['neither']:,}"
     )
     for better, name in (("first_better", first), ("second_better", other)):
-        print(f"\nmore right labels in the first five of {name}: {facts['documents'][better]:,} documents")
+        print(f"\nmore correct labels in the first five of {name}: {facts['documents'][better]:,} documents")
         for example in facts["examples"][better]:
             title = f"row {example['row']}" if example["text"] is None else cut(example["text"], _WIDTH)
             print(f"  {title}")

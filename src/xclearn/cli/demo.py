@@ -1,4 +1,4 @@
-"""`xc demo`: the main job on the bundled set, from nothing to predictions, in minutes."""
+"""`xc demo`: training, evaluation and prediction on the bundled set, in minutes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from xclearn.inference import Predictor
 
 DATA, EXAMPLES = "wordnet-related", 10
-SETTINGS = ("time_budget=4", "refit=false")  # before those of the command line; minutes go into members, not a refit
-# The best peer on the same texts and split, from benchmarks/results/peers.csv.
+SETTINGS = ("time_budget=4", "refit=false")  # overridden by the command line; time goes into members, not a refit
+# The best peer on the same texts and split (benchmarks/results/peers.csv).
 PEER = "omikuji Bonsai ×3"
 PEERS = {"P@1": 25.22, "P@3": 12.57, "P@5": 8.50, "PSP@1": 14.82, "PSP@5": 21.25, "R@10": 40.51}
 
 
 def run_demo(out: Path, settings: tuple[str, ...], device: str, overwrite: bool) -> None:
-    """Train, measure beside label popularity, print ten predictions, say what to type next."""
+    """Train, compare with label popularity, print ten predictions and the next commands."""
     from xclearn.data import load_dataset
     from xclearn.inference import Predictor
 
@@ -71,7 +71,7 @@ def _print_examples(predictor: Predictor, data: Dataset) -> None:
     rows = np.linspace(0, len(test) - 1, EXAMPLES).astype(int)
     part = test.take(rows)
     texts = [str(text) for text in part.documents]
-    print(f"\n{EXAMPLES} texts of the test split and their best labels (+ marks a right one):")
+    print(f"\n{EXAMPLES} texts of the test split and their best labels (+ marks a correct one):")
     for i, found in enumerate(predictor.suggest(texts, 3, part.filter_pairs)):
         right = {data.labels.names[label] for label in part.relevance[i].indices}
         print(f"\n{cut(texts[i], 100)}")

@@ -1,4 +1,4 @@
-"""`xc export`: measure the forms of a model on a hold-out, pick one, write it."""
+"""`xc export`: measures forms of a model on a hold-out, picks one and writes it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from xclearn.inference.folder import Model, load_model, save_model
 
 
 def export_folder(folder: Path, out: Path, source: str, choice: Choice, force: bool) -> None:
-    """Read a model, write its chosen form, print what was measured."""
+    """Read a model, write the chosen form, print the measurements."""
     model = load_model(folder)
     forms = choice.forms(model.servable)
     if not source:
         if not force:
             todo = "Give --data, or --force to export unmeasured."
-            raise ConfigError("nothing to measure the loss on", where="--data", todo=todo)
+            raise ConfigError("there is no data to measure the loss on", where="--data", todo=todo)
         if len(forms) > 1:
-            raise ConfigError("nothing to choose a form by", where="--data", todo="Give --precision and --breadth.")
+            raise ConfigError(
+                "there is no data to choose a form by", where="--data", todo="Give --precision and --breadth."
+            )
         save_model(Exporter(model, None).export(forms[0]), out)
         say(f"model: {out} ({forms[0]}, not measured)")
         return

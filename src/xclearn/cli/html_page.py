@@ -1,4 +1,4 @@
-"""Parts of a self-contained HTML page: tables, and pictures as SVG. Every text that comes in is escaped.
+"""Building blocks of a self-contained HTML page: tables and SVG charts. All text is escaped.
 
 Knows nothing about models or metrics.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-_WIDTH, _HEIGHT, _MARGIN = 360, 220, 36  # of a picture, in its own units
+_WIDTH, _HEIGHT, _MARGIN = 360, 220, 36  # of a chart, in SVG units
 _COLOURS = ("#0b7285", "#b54708", "#5a686c", "#6b46c1", "#2b8a3e")
 
 _STYLE = """
@@ -33,7 +33,7 @@ svg .axis { stroke: var(--line); }
 input { padding: 0.4rem 0.6rem; font: inherit; }
 """
 
-# Rows of a table with a search field are hidden unless they hold what was typed.
+# A search field hides the table rows that do not contain its text.
 _SCRIPT = """
 for (const field of document.querySelectorAll("input[data-table]")) {
   const rows = [...document.getElementById(field.dataset.table).tBodies[0].rows];
@@ -46,7 +46,7 @@ for (const field of document.querySelectorAll("input[data-table]")) {
 
 
 def page(title: str, parts: Iterable[str]) -> str:
-    """The whole file; it loads nothing from elsewhere."""
+    """The whole page; it loads no external resources."""
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
@@ -57,13 +57,13 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 
 def section(title: str, note: str, *parts: str) -> str:
-    """A heading, what is to be known of it, and its parts."""
+    """A section with a heading, a note and its content."""
     told = f'<p class="note">{escape(note)}</p>' if note else ""
     return f"<section>\n<h2>{escape(title)}</h2>\n{told}\n" + "\n".join(parts) + "\n</section>"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, name: str = "") -> str:
-    """Numbers stand right; a `name` gives the table a field to search its rows."""
+    """A table with right-aligned numbers; `name` adds a search field."""
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
     body = "\n".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     label = escape(f"Search: {name}", quote=True)
@@ -76,7 +76,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, name: str 
 
 
 def beside(*figures: str) -> str:
-    """Pictures in a row, or below each other where there is no room."""
+    """Charts side by side, wrapping if there is no room."""
     return f'<div class="beside">{"".join(figures)}</div>'
 
 
@@ -87,7 +87,7 @@ def lines(
     across: str,
     diagonal: bool = False,
 ) -> str:
-    """Curves by name, each as (x, y); axes from 0, or below it, to the largest value."""
+    """Curves by name, each as (x, y); axes start at 0 or below."""
     left, right = _span([value for x, _ in curves.values() for value in x])
     low, high = _span([value for _, y in curves.values() for value in y])
     drawn = [_axes((left, right), (low, high), across)]
@@ -102,7 +102,7 @@ def lines(
 
 
 def bars(title: str, names: Sequence[str], values: Sequence[float]) -> str:
-    """A bar a name, its value above it."""
+    """One bar per name, with its value above."""
     high = max([*values, 1e-9])
     step = (_WIDTH - 20) / max(len(values), 1)
     drawn = []

@@ -1,4 +1,4 @@
-"""`xc labels add` and `xc labels remove`: the labels of a trained model, without training. No mathematics here."""
+"""`xc labels add` and `xc labels remove`: change the labels of a trained model. No mathematics here."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from xclearn.files import numbered_lines
 if TYPE_CHECKING:
     from xclearn.inference import Model
 
-labels_app = typer.Typer(help="Labels added to a model, and removed, without training.", no_args_is_help=True)
+labels_app = typer.Typer(help="Add labels to a model, or remove them, without training.", no_args_is_help=True)
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder written by `xc train`.")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="NEW", help="Write here; else MODEL is replaced.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="NEW", help="Write here; by default MODEL is replaced.")
+]
 
 
 @labels_app.command()
 def add(
     model: ModelFolder,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines of label, text and perhaps examples.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines with label, text and optional examples.")],
     out: Out = None,
 ) -> None:
-    """Let a model know more labels, from their texts and examples."""
+    """Add labels to a model, from their texts and examples."""
     from xclearn.inference.label_editing import NewLabel, with_labels
 
     added = [NewLabel.of(_record(line, f"{file}:{number}"), f"{file}:{number}") for number, line in _lines(file)]
@@ -37,10 +39,10 @@ def add(
 @labels_app.command()
 def remove(
     model: ModelFolder,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A label's name a line, or JSON lines of label.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="One label name per line, or JSON lines with label.")],
     out: Out = None,
 ) -> None:
-    """Let a model forget labels."""
+    """Remove labels from a model."""
     from xclearn.inference.label_editing import without_labels
 
     names = [_name(line, f"{file}:{number}") for number, line in _lines(file)]
@@ -59,10 +61,10 @@ def _edit(folder: Path, out: Path | None, change: Callable[[Model], Model]) -> N
 
 def _lines(file: Path) -> list[tuple[int, str]]:
     if not file.is_file():
-        raise DataError("there is no such file", where=str(file))
+        raise DataError("no such file", where=str(file))
     found = [(number, line.strip()) for number, line in numbered_lines(file) if line.strip()]
     if not found:
-        raise DataError("the file names no label", where=str(file))
+        raise DataError("the file lists no labels", where=str(file))
     return found
 
 
@@ -74,10 +76,10 @@ def _record(line: str, where: str) -> Any:
 
 
 def _name(line: str, where: str) -> str:
-    """A line that is no JSON object is a name itself."""
+    """The label name of a line, which is JSON or the name itself."""
     if not line.startswith("{"):
         return line
     record = _record(line, where)
     if not isinstance(record.get("label"), str):
-        raise DataError("the line names no label", where=where, got=line[:60], allowed='{"label": "…"}')
+        raise DataError("the line has no label", where=where, got=line[:60], allowed='{"label": "…"}')
     return str(record["label"])

@@ -25,7 +25,7 @@ from xclearn.metrics import Report, intervals, volume_bins
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """What was asked for on the command line."""
+    """Options from the command line."""
 
     split: str
     as_json: bool
@@ -55,9 +55,9 @@ def measure(model: Path, source: str, asked: Measure) -> None:
 
 
 def measured_data(source: str, split: str, reading: Reading, known: Sequence[str]) -> Dataset:
-    """A single file, or folder of full texts, is the test split, unless train is asked for.
+    """The data to evaluate on; a single file or folder of full texts is the test split, unless train is requested.
 
-    `known` are the model's labels: where others look like several of these in one, that is said.
+    `known` are the model's labels; warns if other labels look like several of these joined.
     """
     data = read_data(source, reading)
     data = as_test(data) if split == "test" and is_one_split(source) else data
@@ -69,13 +69,13 @@ def measured_data(source: str, split: str, reading: Reading, known: Sequence[str
 def _data_of(source: str, asked: Measure, known: Sequence[str]) -> Dataset:
     data = measured_data(source, asked.split, asked.reading, known)
     if asked.bins and not len(data.train):
-        todo = "Leave it out, or name a folder with train and test."
-        raise ConfigError("a single file does not say how frequent labels are in train", where="--bins", todo=todo)
+        todo = "Leave it out, or give a folder with train and test."
+        raise ConfigError("a single file has no label frequencies of train", where="--bins", todo=todo)
     return data
 
 
 def _say_unknown(report: Report) -> None:
-    """The labels of the data that no answer can hold."""
+    """Warn about labels of the data that the model cannot predict."""
     unknown = report.unknown_labels
     if unknown:
         shown = ", ".join(f"{name} ({count:,})" for name, count in islice(unknown.items(), 5))

@@ -1,4 +1,4 @@
-"""`xc predict`: texts in, labels out, a block at a time."""
+"""`xc predict`: predicts labels of texts, a block at a time."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _AT_ONCE = 1024
 
 
 class Asked(NamedTuple):
-    """What is asked of every text."""
+    """Options for every text."""
 
     k: int
     threshold: Threshold
     tail: float | None = None
 
     def check(self) -> None:
-        """Refuse what makes no sense for any model."""
+        """Raise if an option is invalid for every model."""
         if self.k < 1:
             raise ConfigError("k must be at least 1", where="-k", got=self.k)
         least = self.threshold.min_score
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
 def predict_file(model: Path, file: str, asked: Asked, output: Output, device: str, reading: Reading) -> None:
     """Read texts from a file or stdin and write the best labels of each."""
     asked.check()
-    output.chosen_format()  # what is wrong with it is said before the model is loaded
+    output.chosen_format()  # raises before the model is loaded
     predictor = _told(Predictor.load(model, device=device), asked)
     typed = file == "-" and sys.stdin.isatty()
     if typed:
@@ -56,22 +56,22 @@ def predict_file(model: Path, file: str, asked: Asked, output: Output, device: s
 def predict_folder(
     model: Path, pattern: str, asked: Asked, output: Output, device: str, reading: Reading, many: Many
 ) -> None:
-    """The same for the files of a folder or pattern, each into a file of its own."""
+    """The same for the files of a folder or pattern, each with its own output file."""
     from xclearn.cli.batch import Work, files_of, predict_files
 
     asked.check()
     if output.path is None:
-        raise ConfigError("answers to many files need a folder", where="-o", todo="Name a folder with -o.")
+        raise ConfigError("the output of many files must be a folder", where="-o", todo="Give a folder with -o.")
     if output.format not in ("", "jsonl", "parquet"):
         raise ConfigError("unknown format", where="--format", got=output.format, allowed="jsonl, parquet")
     files = files_of(pattern)
-    _told(Predictor.load(model, device=device), asked)  # here, and so once, every byte is verified
+    _told(Predictor.load(model, device=device), asked)  # verifies every byte, once
     work = Work(model.resolve(), output.path.resolve(), output.format, asked, reading, device, many.n_threads)
     predict_files(work, files, many, overwrite=output.overwrite)
 
 
 def _told(predictor: Predictor, asked: Asked) -> Predictor:
-    """The same, when it can be asked this; which thresholds that means is said."""
+    """The predictor, after checking the options against it; reports the chosen thresholds."""
     if asked.tail is not None:
         predictor.require_tail(asked.tail)
     for words in asked.threshold.told(predictor.model.servable):
@@ -82,7 +82,7 @@ def _told(predictor: Predictor, asked: Asked) -> Predictor:
 def answers(
     predictor: Predictor, asked: Asked, file: str, output: Output, reading: Reading, at_once: int = _AT_ONCE
 ) -> Iterator[int]:
-    """Write the answers to the texts of a file or stdin; gives how many each block has."""
+    """Write the predictions for the texts of a file or stdin; yields the number per block."""
     warn = lambda words: say(f"warning: {words}")  # noqa: E731
     inputs = read_inputs(sys.stdin.buffer if file == "-" else file, reading, warn)
     with_texts = isinstance(predictor.labels.texts, Sequence)
@@ -96,7 +96,7 @@ def answers(
 
 
 def _schema(file: str) -> Any:
-    """Of a Parquet file, whose columns keep their types."""
+    """The schema of a Parquet file, whose columns keep their types."""
     if file == "-" or Path(file).suffix.lower() != ".parquet":
         return None
     return parquet_schema(Path(file))
@@ -104,7 +104,7 @@ def _schema(file: str) -> Any:
 
 @contextlib.contextmanager
 def _counter(output: Output, typed: bool) -> Iterator[Callable[[int], None]]:
-    """Counts texts on a terminal while answers go elsewhere; says at the end what was written."""
+    """Count texts on a terminal if predictions go elsewhere, and report at the end what was written."""
     live = not typed and sys.stderr.isatty() and (output.path is not None or not sys.stdout.isatty())
     done = 0
 

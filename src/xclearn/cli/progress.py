@@ -1,4 +1,4 @@
-"""What a person sees while training: the plan, a bar where somebody watches; and the JSON-lines log when asked for.
+"""What is shown while training: the plan, a progress bar on a terminal, and optionally a JSON-lines log.
 
 All of it goes to stderr; stdout belongs to results. Knows only the events the training loop sends.
 """
@@ -18,7 +18,7 @@ from xclearn.writing import writing_to
 
 @contextlib.contextmanager
 def training_view(log: Path | None, *also: Handler) -> Iterator[Handler]:
-    """A callback for `fit`: a bar where somebody watches, plan and notes always, events in the log file; and others."""
+    """A callback for `fit`: a bar on a terminal, plan and notes always, events in the log file, and other handlers."""
     with contextlib.ExitStack() as stack:
         handlers: list[Handler] = [say_plan, *also, stack.enter_context(progress_shown())]
         if log is not None:
@@ -32,13 +32,13 @@ def training_view(log: Path | None, *also: Handler) -> Iterator[Handler]:
 
 
 def say(message: str) -> None:
-    """A message for a person, on stderr."""
+    """Print a message on stderr."""
     sys.stderr.write(f"{message}\n")
     sys.stderr.flush()
 
 
 def say_plan(event: Event) -> None:
-    """The plan before training, and where a resumed run goes on."""
+    """Show the plan before training, and where a resumed run continues."""
     if event["event"] == "plan":
         peak, device = event["peak_mib"], event["device"]
         say(f"plan: {event['algorithm']} on {device}, peak memory about {peak:,} MiB ({event['data_mib']:,} MiB data)")
@@ -69,4 +69,4 @@ def _log_file(path: Path) -> Iterator[Handler]:
         yield handle
     finally:
         with writing_to(path):
-            stream.close()  # what could not be written before is tried again
+            stream.close()  # retries what could not be written before

@@ -1,4 +1,4 @@
-"""The flags that say how a table is read, the same on every command that reads one."""
+"""The flags for reading tables, shared by every command that reads them."""
 
 from __future__ import annotations
 
@@ -15,24 +15,32 @@ if TYPE_CHECKING:
     from xclearn.data import Dataset, Finding, Reading
 
 TextColumn = Annotated[
-    str | None, typer.Option("--text-column", metavar="NAME", help="Column, or JSON key, of the text; else found.")
+    str | None,
+    typer.Option("--text-column", metavar="NAME", help="Column or JSON key of the text; by default detected."),
 ]
 LabelColumn = Annotated[
-    str | None, typer.Option("--label-column", metavar="NAME", help="Column, or JSON key, of the labels; else found.")
+    str | None,
+    typer.Option("--label-column", metavar="NAME", help="Column or JSON key of the labels; by default detected."),
 ]
 LabelSeparator = Annotated[
     str | None,
-    typer.Option("--label-separator", metavar="TEXT", help="Between labels in one field: else ;. `list`: ['a', 'b']."),
+    typer.Option(
+        "--label-separator", metavar="TEXT", help="Separator of labels in one field, by default ;. `list`: ['a', 'b']."
+    ),
 ]
 Delimiter = Annotated[
-    str | None, typer.Option("--delimiter", metavar="CHARACTER", help="Between fields: , ; tab or |; else found.")
+    str | None,
+    typer.Option("--delimiter", metavar="CHARACTER", help="Separator of fields: , ; tab or |; by default detected."),
 ]
 Vocabulary = Annotated[
     str | None,
-    typer.Option("--vocab", metavar="FILE", help="The labels and their texts: TSV, CSV or SKOS as Annif has them."),
+    typer.Option(
+        "--vocab", metavar="FILE", help="A vocabulary of labels and their texts: TSV, CSV or SKOS, as in Annif."
+    ),
 ]
 VocabularyLanguage = Annotated[
-    str | None, typer.Option("--language", metavar="CODE", help="Of the labels of a vocabulary in several languages.")
+    str | None,
+    typer.Option("--language", metavar="CODE", help="Language of the labels, for a vocabulary in several languages."),
 ]
 
 _FLAGS: dict[str, Any] = {  # fields of `Reading`
@@ -46,7 +54,7 @@ _FLAGS: dict[str, Any] = {  # fields of `Reading`
 
 
 def with_reading(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with a flag for each field of `Reading`, which it gets as the one argument `reading`."""
+    """Add a flag for each field of `Reading` to a command, which receives them as one argument `reading`."""
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> None:
@@ -67,7 +75,7 @@ def with_reading(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_data(source: str, reading: Reading) -> Dataset:
-    """The data set, and on stderr how its tables are read where that is not the usual way."""
+    """Load the data set, and report on stderr how its tables are read if that was detected."""
     from xclearn.data.checks import outside_vocabulary
     from xclearn.data.load import describe_reading, load_dataset
 
@@ -79,7 +87,7 @@ def read_data(source: str, reading: Reading) -> Dataset:
 
 
 def warn(findings: Iterable[Finding]) -> None:
-    """A line on stderr for each finding that counts something."""
+    """Print a warning for each finding with a count above zero."""
     for finding in findings:
         if finding.count:
             say(f"warning: {finding.count:,} {finding.what}, for example: {finding.examples[0]}")

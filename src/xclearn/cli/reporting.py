@@ -1,4 +1,4 @@
-"""`xc report`: a model on a split as one HTML page that needs nothing else."""
+"""`xc report`: a report of a model on a split, as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from xclearn.writing import atomic_path
 if TYPE_CHECKING:
     from xclearn.data import Dataset
 
-_K = 5  # labels of a document that single labels and reliability are counted from
-_MOST_LABELS = 2000  # rows of the table of labels, the most frequent first
+_K = 5  # labels per document for label counts and reliability
+_MOST_LABELS = 2000  # maximum rows of the table of labels
 _MOST_MISTAKES = 50
 _LONGEST = 300  # characters of a text
 
 
 @dataclasses.dataclass(frozen=True)
 class ReportRequest:
-    """What was asked for on the command line."""
+    """Options from the command line."""
 
     out: Path
     overwrite: bool
@@ -44,10 +44,10 @@ class ReportRequest:
 
 
 def report_page(folder: Path, source: str, asked: ReportRequest) -> None:
-    """Measure, and write the page whole or not at all."""
+    """Evaluate, and write the page atomically."""
     if asked.out.exists() and not asked.overwrite:
         todo = "Choose another -o, or give --overwrite."
-        raise ConfigError("the file is there already", where="-o", got=str(asked.out), todo=todo)
+        raise ConfigError("the file already exists", where="-o", got=str(asked.out), todo=todo)
     curves = [] if asked.log is None else list(_training_curves(asked.log))
     predictor = Predictor.load(folder)
     data = measured_data(source, asked.split, asked.reading, predictor.labels.names)
@@ -89,9 +89,9 @@ def _metrics(report: Report) -> str:
         for name, value in report.values.items()
     ]
     note = (
-        "In percent. P@k: of the first k labels, how many are right. nDCG@k: the same, earlier ones count more. PSP, "
-        "PSnDCG: rare labels count more. R@k: of the right labels, how many are among the first k. C@k: of all labels "
-        "that are right somewhere, how many are found somewhere. Intervals are from resampled documents."
+        "In percent. P@k: share of the first k labels that are correct. nDCG@k: earlier ones count more. PSP, "
+        "PSnDCG: rare labels count more. R@k: share of the correct labels among the first k. C@k: share of all labels "
+        "correct for some document that are found for some document. Intervals come from resampled documents."
     )
     return html.section("Accuracy", note, html.table(("metric", "percent", "95 % interval"), rows))
 
@@ -100,7 +100,7 @@ def _by_frequency(report: Report, data: Dataset) -> str:
     bins = volume_bins(report, label_counts(data))
     names = [f"{part.highest_count}–{part.lowest_count}" for part in bins]
     note = (
-        "Labels in groups of equal training volume, the frequent ones left. Below a bar: training documents of a label."
+        "Labels in groups of equal training volume, most frequent first. Below each bar: training documents per label."
     )
     rows = [(name, part.n_labels, part.recall, part.contribution) for name, part in zip(names, bins, strict=True)]
     header = ("train documents per label", "labels", "R@5", "adds to P@5")
@@ -108,22 +108,22 @@ def _by_frequency(report: Report, data: Dataset) -> str:
         html.bars("R@5, percent", names, [part.recall for part in bins]),
         html.bars("Share in P@5, points", names, [part.contribution for part in bins]),
     )
-    return html.section("By how frequent a label is", note, pictures, html.table(header, rows))
+    return html.section("By label frequency", note, pictures, html.table(header, rows))
 
 
 def _reliability(report: Report) -> str:
     found = reliability(report, k=_K)
     note = (
-        f"The first {_K} labels of each document in groups of like scores. The dashed line: a score is the chance that "
-        f"the label is right. Mean distance from it: {found.error:.2f} percentage points (ECE@{_K})."
+        f"The first {_K} labels of each document, grouped by score. On the dashed line, scores are the chance that "
+        f"labels are correct. Mean distance from it: {found.error:.2f} percentage points (ECE@{_K})."
     )
     curve = (found.score.tolist(), found.right.tolist())
     rows = zip(found.score.tolist(), found.right.tolist(), found.n_given.tolist(), strict=True)
     return html.section(
-        "Can a score be believed?",
+        "Are scores reliable?",
         note,
-        html.beside(html.lines("Share of right labels by score", {"": curve}, across="mean score", diagonal=True)),
-        html.table(("mean score", "share that is right", "labels"), rows),
+        html.beside(html.lines("Share of correct labels by score", {"": curve}, across="mean score", diagonal=True)),
+        html.table(("mean score", "share correct", "labels"), rows),
     )
 
 
@@ -143,11 +143,11 @@ def _thresholds(report: Report) -> Iterator[str]:
     }
     best = points.best_f1
     note = (
-        "What is given where lower scores are left out, of all labels and documents together. Precision and recall "
-        f"together are best from {best.threshold:.2f} on: precision {best.precision:.3f}, recall {best.recall:.3f}."
+        "Results when labels with lower scores are left out, over all labels and documents. Precision and recall "
+        f"are best together (F1) at {best.threshold:.2f}: precision {best.precision:.3f}, recall {best.recall:.3f}."
     )
     yield html.section(
-        "From which score on?", note, html.beside(html.lines("By threshold", curves, across="least score"))
+        "Which threshold?", note, html.beside(html.lines("By threshold", curves, across="minimum score"))
     )
 
 
@@ -180,14 +180,14 @@ def _mistakes(report: Report, data: Dataset, split: str) -> str:
         right = ", ".join(names[label] for label in report.relevance[row].indices)
         rows.append((text, names[report.ids[row, rank]], float(report.scores[row, rank]), _short(right)))
     note = (
-        "Wrong labels with the highest scores, one a document. Some are mistakes of the data: labels that fit and that "
-        "nobody gave."
+        "Wrong labels with the highest scores, at most one per document. Some are errors in the data: labels that fit "
+        "but were not assigned."
     )
     return html.section("Surest mistakes", note, html.table(("text", "given", "score", "right labels"), rows))
 
 
 def _training_curves(log: Path) -> Iterator[str]:
-    """One section, of the last run in a log that `xc train --log` wrote."""
+    """A section on the last run in a log of `xc train --log`."""
     epochs: dict[str, list[dict[str, Any]]] = {}
     number = 0
     try:
@@ -199,12 +199,10 @@ def _training_curves(log: Path) -> Iterator[str]:
             elif event["event"] == "epoch":
                 epochs.setdefault(str(event["stage"]), []).append(event)
     except (ValueError, KeyError, TypeError) as error:
-        todo = "Name a file that `xc train --log` wrote."
-        raise DataError(
-            "this is no log of training", where=f"{log}, line {number}", got=str(error), todo=todo
-        ) from error
+        todo = "Give a file that `xc train --log` wrote."
+        raise DataError("not a training log", where=f"{log}, line {number}", got=str(error), todo=todo) from error
     if not epochs:
-        raise DataError("the log has no epochs", where=str(log), todo="Linear models are trained without any.")
+        raise DataError("the log has no epochs", where=str(log), todo="Linear models train without epochs.")
     losses = {stage: _curve(events, "loss") for stage, events in epochs.items()}
     pictures = [html.lines(f"Loss: {stage}", {stage: curve}, across="epoch") for stage, curve in losses.items()]
     scores = {

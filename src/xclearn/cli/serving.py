@@ -17,13 +17,15 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def serve_model(settings: Settings, token_file: Path | None) -> None:
-    """Check what was asked for, then serve until told to stop."""
+    """Check the options, then serve until told to stop."""
     for package in ("fastapi", "uvicorn"):
         require(package, "xc serve")
     _check(settings)
     token = _read_token(token_file)
     if token is None and settings.host not in _LOOPBACK:
-        say(f"warning: whoever reaches {settings.host} may ask; --token-file or {TOKEN_VARIABLE} sets a token")
+        say(
+            f"warning: anyone who can reach {settings.host} has access; set a token by --token-file or {TOKEN_VARIABLE}"
+        )
     from xclearn.serving.server import serve
 
     serve(dataclasses.replace(settings, token=token), say)
@@ -37,9 +39,11 @@ def _check(settings: Settings) -> None:
 
 
 def _read_token(file: Path | None) -> str | None:
-    """From the file, else from the environment, else none."""
+    """The token from the file, else from the environment, if any."""
     source = str(file) if file else TOKEN_VARIABLE
     token = file.read_bytes().decode("latin-1").strip() if file else os.environ.get(TOKEN_VARIABLE)
     if token is not None and not re.fullmatch(r"[!-~]{16,}", token):
-        raise ConfigError("this is no token", where=source, allowed="16 or more visible ASCII characters, no spaces")
+        raise ConfigError(
+            "the token is invalid", where=source, allowed="16 or more visible ASCII characters, no spaces"
+        )
     return token

@@ -14,15 +14,15 @@ _UNWRAPPED = 10_000  # columns: wider than any row
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A plain table, fitted to the terminal on one; in a pipe unwrapped and without the spaces that fill up columns."""
+    """Print a plain table: fitted to a terminal, or unwrapped and without padding in a pipe."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(*header, box=None, header_style="bold", pad_edge=False)
-    table.columns[0].no_wrap = True  # names stay whole, to be copied
+    table.columns[0].no_wrap = True  # do not wrap names, so that they can be copied
     for row in rows:
-        table.add_row(*map(Text, row))  # Text: a document that holds [brackets] is no markup
+        table.add_row(*map(Text, row))  # Text: [brackets] in documents are not markup
     if sys.stdout.isatty():
         Console().print(table)
         return
@@ -33,7 +33,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def show_model(folder: Path, as_json: bool) -> None:
-    """What a model folder says about itself."""
+    """Show what a model folder says about itself."""
     from xclearn.inference import load_model
 
     model = load_model(folder)
@@ -51,7 +51,7 @@ def show_model(folder: Path, as_json: bool) -> None:
 
 
 def show_label(folder: Path, name: str, as_json: bool, k: int = 10) -> None:
-    """A label's text and the labels nearest to it, in the model's graph and by its classifiers."""
+    """Show a label's text and its nearest labels, in the model's graph and by its classifiers."""
     from xclearn.inference import load_model
     from xclearn.inference.labels import LabelIndex
     from xclearn.inference.neighbours import label_graph, near_by_classifier, near_in_graph
@@ -72,11 +72,11 @@ def show_label(folder: Path, name: str, as_json: bool, k: int = 10) -> None:
     rows = [(how, other, f"{value:.4f}") for how, list_ in found.items() for other, value in list_ or ()]
     print_table(("near by", "label", "how near"), rows)
     if graph is None:
-        say("The model carries no label graph.")
+        say("The model has no label graph.")
 
 
 def show_algorithms() -> None:
-    """One line an algorithm: what it is good for, what it costs, what it is."""
+    """List the algorithms: what each is good for, what it costs, and what it is."""
     from xclearn.algorithms import advice, algorithm_names, summary
 
     header = ("algorithm", "good for", "cost", "what it is")
@@ -84,7 +84,7 @@ def show_algorithms() -> None:
 
 
 def show_algorithm(name: str) -> None:
-    """The settings of one algorithm with type, default and meaning."""
+    """Show the settings of an algorithm with type, default and meaning."""
     from xclearn.algorithms import find
     from xclearn.config import describe
 

@@ -1,4 +1,4 @@
-"""`xc train`: from a request to a written, measured model folder."""
+"""`xc train`: trains a model, evaluates it and writes its folder."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from xclearn.training.algorithm import Algorithm
     from xclearn.training.checkpoint import Checkpoint
 
-DEFAULT = "blend"  # the algorithm where none is named
+DEFAULT = "blend"  # the default algorithm
 _CONFIG: dict[str, type] = {"algorithm": str, "data": str, "settings": dict}
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line."""
+    """Options from the command line."""
 
     data: str
     algorithm: str
@@ -46,8 +46,8 @@ class Request:
     reading: Reading = USUAL
     test_share: float | None = None
     purpose: str = ""
-    track: str = ""  # where else training is followed
-    time_budget: float | None = None  # minutes; short for a setting of this name
+    track: str = ""  # where to track the run
+    time_budget: float | None = None  # minutes; shorthand for the setting of this name
 
     @property
     def checkpoint(self) -> Path:
@@ -56,7 +56,7 @@ class Request:
 
 
 def train_model(request: Request) -> None:
-    """Train, measure, write; Ctrl-C keeps the checkpoint, says how to go on, and ends with 130."""
+    """Train, evaluate, write; Ctrl-C keeps the checkpoint, says how to continue, and exits with 130."""
     from xclearn.training.sharding import job
 
     try:
@@ -67,7 +67,7 @@ def train_model(request: Request) -> None:
                 _join(request, ranks)
     except KeyboardInterrupt:
         if request.checkpoint.is_dir():
-            say(f"interrupted: the checkpoint is in {request.checkpoint}; run the same command with --resume to go on")
+            say(f"interrupted: the checkpoint is in {request.checkpoint}; continue by the same command with --resume")
         else:
             say("interrupted before the first checkpoint: run the same command again")
         raise typer.Exit(130) from None
@@ -86,7 +86,7 @@ def _train(request: Request, ranks: Ranks) -> None:
     if request.keep_texts and not isinstance(data.train.documents, Sequence):
         raise ConfigError("only texts can be kept", where="--keep-texts", got="features")
     checkpoint = Checkpoint(request.checkpoint, replace=request.overwrite)
-    # held also while the model is written: until then another run must not remove it
+    # held until the model is written, so that no other run removes it
     with checkpoint.held(), _tracked(request, algorithm) as track:
         fit(algorithm, data, request, checkpoint, *track)
         values = measure_and_save(algorithm, data, request)
@@ -98,7 +98,7 @@ def _train(request: Request, ranks: Ranks) -> None:
 
 
 def _join(request: Request, ranks: Ranks) -> None:
-    """Train beside the first process, which alone says and writes."""
+    """Take part in training; only the first process prints and writes."""
     source, algorithm = read_request(request)
     if ranks.by_first(lambda: True):
         data, checkpoint = _read(source, request), request.checkpoint
@@ -106,7 +106,7 @@ def _join(request: Request, ranks: Ranks) -> None:
 
 
 def _is_to_do(request: Request) -> bool:
-    """Whether there is no such model yet; leftovers go, and what is in the way is refused."""
+    """Whether the model is still to be trained; removes leftovers, and raises if something is in the way."""
     for path in (request.out, request.checkpoint):
         remove_leftovers(path)
     if request.resume and not request.overwrite and _was_finished(request):
@@ -123,7 +123,7 @@ def _read(source: str, request: Request) -> Dataset:
 
 
 def _was_finished(request: Request) -> bool:
-    """The run to resume had written its model when it was killed: only its checkpoint is left to remove."""
+    """Whether the run to resume had already written its model when it was killed; removes its checkpoint."""
     from xclearn.inference import load_model
     from xclearn.training.checkpoint import Checkpoint
 
@@ -134,12 +134,12 @@ def _was_finished(request: Request) -> bool:
         if load_model(request.out).about.get("run") != checkpoint.fingerprint():
             return False
         checkpoint.remove()
-    say(f"model: {request.out} (the interrupted run had written it)")
+    say(f"model: {request.out} (already written by the interrupted run)")
     return True
 
 
 def read_request(request: Request) -> tuple[str, Algorithm]:
-    """The data source and the algorithm with its settings, from command line and config file together."""
+    """The data source and the configured algorithm, from the command line and the config file."""
     from xclearn import config as configuration
 
     table = _read_config(request.config) if request.config else {}
@@ -147,7 +147,7 @@ def read_request(request: Request) -> tuple[str, Algorithm]:
     source = request.data or table.get("data", "")
     if not source:
         raise ConfigError(
-            "no data given", where="DATA", todo="Name a folder, a file or a bundled set (`xc data list`)."
+            "no data given", where="DATA", todo="Give a folder, a file or a bundled set (`xc data list`)."
         )
     values = configuration.merge(table.get("settings", {}), request.settings)
     if request.time_budget is not None:
@@ -156,7 +156,7 @@ def read_request(request: Request) -> tuple[str, Algorithm]:
 
 
 def _minutes(request: Request, name: str, values: Mapping[str, Any]) -> float:
-    """The minutes of `--time-budget`; refused where the algorithm has no such setting, or `--set` gives another."""
+    """The minutes of `--time-budget`; raises if the algorithm has no such setting or `--set` gives it too."""
     known = {field.name for field in dataclasses.fields(algorithms.find(name))}
     if "time_budget" not in known:
         what = "the algorithm has no time budget"
@@ -183,26 +183,26 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def refuse_occupied(out: Path, overwrite: bool) -> None:
-    """Say before training, not after, that the folder is taken."""
+    """Raise before training, not after, if the folder is taken."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not (out / "model.json").is_file():
         todo = "Choose another -o."
-        raise ConfigError("something that is no model is in the way", where="-o", got=str(out), todo=todo)
+        raise ConfigError("something other than a model is in the way", where="-o", got=str(out), todo=todo)
     if not overwrite:
         todo = "Choose another -o, or give `xc train` --overwrite to replace it."
-        raise ConfigError("there already is a model", where="-o", got=str(out), todo=todo)
+        raise ConfigError("there is already a model", where="-o", got=str(out), todo=todo)
 
 
 def describe(data: Dataset) -> str:
-    """How much of what was read, in a line."""
+    """One line about the data."""
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in data.splits.items())
     return f"data: {data.name}, {data.n_labels:,} labels, documents: {sizes}"
 
 
 @contextlib.contextmanager
 def _tracked(request: Request, algorithm: Algorithm) -> Iterator[list[Handler]]:
-    """Who else is told of the events of training: nobody, or what `--track` names."""
+    """The handlers of training events for `--track`, if given."""
     if not request.track:
         yield []
         return
@@ -216,7 +216,7 @@ def _tracked(request: Request, algorithm: Algorithm) -> Iterator[list[Handler]]:
 def fit(
     algorithm: Algorithm, data: Dataset, request: Request, checkpoint: Checkpoint | None = None, *also: Handler
 ) -> None:
-    """Fit with the progress shown."""
+    """Fit with progress shown."""
     with training_view(request.log, *also) as callback:
         algorithm.fit(
             data,
@@ -229,7 +229,7 @@ def fit(
 
 
 def measure_and_save(algorithm: Algorithm, data: Dataset, request: Request) -> dict[str, Any]:
-    """Metrics and bins into the model card, the folder onto disk."""
+    """Evaluate, record metrics and bins in the model card, and write the folder."""
     from xclearn.inference.train_texts import TrainTexts
 
     values: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""`xc tune`: settings found on held-out documents of train, written as a file that `xc train --config` takes."""
+"""`xc tune`: searches settings on held-out documents of train, and writes a file for `xc train --config`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class TuneRequest:
-    """What was asked for on the command line."""
+    """Options from the command line."""
 
     algorithm: str
     out: Path
@@ -38,7 +38,7 @@ class TuneRequest:
 
 
 def tune_settings(source: str, asked: TuneRequest) -> None:
-    """Try, show all trials, write the best settings."""
+    """Run the trials, show them, and write the best settings."""
     from xclearn.integrations.tuning import TuningTask, best_of, tune
 
     if asked.n_trials < 1:
@@ -94,7 +94,7 @@ def _rounded(value: Any) -> str:
 
 
 def _toml(request: TuningTask, source: str, settings: Mapping[str, Any]) -> str:
-    """JSON's texts, numbers, booleans and lists are TOML's too."""
+    """The settings as TOML; JSON strings, numbers, booleans and lists are valid TOML."""
     lines = [f"algorithm = {json.dumps(request.algorithm)}", f"data = {json.dumps(source)}", "", "[settings]"]
     lines += [f"{name} = {json.dumps(value)}" for name, value in _flat(settings)]
     return "\n".join(lines) + "\n"

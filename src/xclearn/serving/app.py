@@ -1,4 +1,4 @@
-"""The HTTP interface: which path asks what of the model. Parsing, asking and writing only."""
+"""The HTTP interface: parses requests, calls the model and writes responses."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -47,7 +47,7 @@ _PAGE_FILES = {
     **{f"{name}.js": "text/javascript" for name in ("page", "shared", "predict", "labels", "card")},
     "icon.svg": "image/svg+xml",
 }
-_MOST_FOUND = 100  # labels of one search
+_MOST_FOUND = 100  # maximum labels of a search
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorReply} for status in (400, 401, 403, 404, 405, 408, 413, 421, 422, 503)
 }
@@ -55,18 +55,18 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Cache-Control": "no-cache",  # or a browser would mix the files of two versions
+    "Cache-Control": "no-cache",  # otherwise a browser could mix files of two versions
     "Referrer-Policy": "no-referrer",
 }
 
 
 def create_app(live: Live, metrics: Metrics, settings: Settings, crowd: Crowd) -> ASGIApp:
-    """The whole application; `live` holds the model, `crowd` the connections."""
+    """The application; `live` holds the model, `crowd` the connections."""
     app = FastAPI(
         title="xclearn",
         version=__version__,
         description="Short text in, the few right labels out of very many.",
-        docs_url=None,  # its page loads scripts from another host
+        docs_url=None,  # that page loads scripts from another host
         redoc_url=None,
         responses=_REFUSALS,
     )
@@ -94,7 +94,7 @@ def _for_pages_of_others(guard: Guard, settings: Settings) -> ASGIApp:
 
 def _predict_handler(live: Live, limits: Limits) -> Callable[[Request], Awaitable[Response]]:
     async def predict(request: Request) -> Response:
-        """The best labels of one text or of several."""
+        """Predict the best labels of one or several texts."""
         asked = _read(request, PredictRequest)
         if (asked.text is None) == (asked.texts is None):
             raise ConfigError("give either text or texts", where="body", allowed='{"text": "…"} or {"texts": ["…"]}')
@@ -113,7 +113,7 @@ def _predict_handler(live: Live, limits: Limits) -> Callable[[Request], Awaitabl
 def _add_questions(app: FastAPI, live: Live, limits: Limits) -> None:
     @app.post("/explain", response_model=ExplainReply, openapi_extra=_takes(ExplainRequest))
     async def explain(request: Request) -> Response:
-        """What each token of a text adds to the score of these labels."""
+        """Explain what each token of a text contributes to the scores of some labels."""
         asked = _read(request, ExplainRequest)
         limits.check_texts([asked.text])
         limits.check_names(asked.labels, "labels")
@@ -121,23 +121,25 @@ def _add_questions(app: FastAPI, live: Live, limits: Limits) -> None:
 
     @app.get("/labels", response_model=LabelsReply)
     async def labels(
-        q: Annotated[str, Query(max_length=200, description="A part of a label's name or text.")] = "",
-        near: Annotated[str | None, Query(description="A label's name: the labels nearest to it, instead.")] = None,
+        q: Annotated[str, Query(max_length=200, description="Part of a label's name or text.")] = "",
+        near: Annotated[
+            str | None, Query(description="The name of a label, to list its nearest labels instead.")
+        ] = None,
         limit: Annotated[int, Query(ge=1, le=_MOST_FOUND)] = 20,
     ) -> Response:
-        """Search the labels, or those near to one."""
+        """Search labels, or list those nearest to a label."""
         return json_response(await (live.now.search(q, limit) if near is None else live.now.near(near, limit)))
 
     @app.get("/model", response_model=ModelReply)
     async def model() -> Response:
-        """The model in service: its labels, settings, data and metrics, and what this server allows."""
+        """The model in service: its labels, settings, data and metrics, and the server's limits."""
         return json_response({**live.now.facts, "stale": live.stale, "limits": asdict(limits)})
 
 
 def _add_editing(app: FastAPI, editor: Editor, limits: Limits) -> None:
     @app.post("/labels", response_model=ChangeReply, openapi_extra=_takes(ChangeRequest))
     async def change(request: Request) -> Response:
-        """Remove labels and add others, by text and examples, in the model's folder; all workers then serve it."""
+        """Remove and add labels in the model's folder, which all workers then serve."""
         editor.require_token()
         asked = _read(request, ChangeRequest)
         limits.check_names([*asked.remove, *(each.label for each in asked.add)], "add, remove")
@@ -147,14 +149,14 @@ def _add_editing(app: FastAPI, editor: Editor, limits: Limits) -> None:
 
 
 def _takes(kind: type[BaseModel]) -> dict[str, Any]:
-    """The body of a request, as OpenAPI says it."""
+    """The OpenAPI description of a request body."""
     schema = kind.model_json_schema()
-    whole = _inlined(schema, schema.pop("$defs", {}))  # a reference would look for them in the whole document
+    whole = _inlined(schema, schema.pop("$defs", {}))  # references would be resolved in the whole document
     return {"requestBody": {"required": True, "content": {_JSON: {"schema": whole}}}}
 
 
 def _inlined(schema: Any, parts: Mapping[str, Any]) -> Any:
-    """The schema with its parts where they are referred to."""
+    """The schema with references replaced by the parts."""
     if isinstance(schema, list):
         return [_inlined(each, parts) for each in schema]
     if not isinstance(schema, dict):
@@ -165,15 +167,15 @@ def _inlined(schema: Any, parts: Mapping[str, Any]) -> Any:
 
 
 def _read(request: Request, kind: type[_T]) -> _T:
-    """The body of a request. FastAPI could read it too, but spends four times as long on it."""
+    """The body of a request; FastAPI's own parsing takes four times as long."""
     content_type = dict(request.scope["headers"]).get(b"content-type", b"").decode("latin-1")
     if content_type.partition(";")[0].strip().lower() != _JSON:
         todo = f"Send Content-Type: {_JSON}."
-        raise ConfigError("the body is not said to be JSON", where="Content-Type", got=content_type or None, todo=todo)
+        raise ConfigError("the content type is not JSON", where="Content-Type", got=content_type or None, todo=todo)
     body = request.scope["state"]["body"]
     try:
         return kind.model_validate_json(body)
-    except ValidationError:  # the slow way reads more encodings and halves of characters, and says where what is wrong
+    except ValidationError:  # the slow path reads more encodings and lone surrogates, and locates errors
         return _read_slowly(body, kind)
 
 
@@ -184,19 +186,19 @@ def _read_slowly(body: bytes, kind: type[_T]) -> _T:
         raise ConfigError("the body is not JSON", where=f"body, character {error.pos}", got=error.msg) from error
     except ValidationError as error:
         raise _our_error(error.errors()[0]) from error
-    except (ValueError, RecursionError) as error:  # not UTF-8, a number of too many digits, too deep
+    except (ValueError, RecursionError) as error:  # not UTF-8, a number with too many digits, or nested too deeply
         raise ConfigError("the body is not JSON", where="body", got=str(error)) from error
 
 
 def _add_probes(app: FastAPI, live: Live, metrics: Metrics) -> None:
     @app.get("/healthz", response_model=Health)
     async def healthz() -> Response:
-        """The process answers."""
+        """The process is alive."""
         return json_response({"status": "alive"})
 
     @app.get("/readyz", response_model=Ready)
     async def readyz() -> Response:
-        """A text was just predicted."""
+        """The model can predict; tried on this request."""
         await live.now.predict([""], Wanted(1))
         return json_response({"status": "ready", "version": live.now.facts["version"], "stale": live.stale})
 
@@ -248,7 +250,7 @@ def _add_refusals(app: FastAPI, metrics: Metrics) -> None:
 
 
 def _our_error(found: Mapping[str, Any]) -> ConfigError:
-    """The first complaint about a request, in our sentence."""
+    """The first validation error of a request, as our error."""
     place, *inner = [part for part in found["loc"] if part != "query"] or ["body"]
     where = str(place) + "".join(f"[{part}]" for part in inner)
     return ConfigError(found["msg"][0].lower() + found["msg"][1:], where=where, got=found["input"])

@@ -1,9 +1,8 @@
-"""Micro-batching: what is asked while a prediction runs is answered together by the next one.
+"""Micro-batching: requests that arrive while a prediction runs are predicted together by the next call.
 
-An idle server predicts at once, so nothing waits for company; a busy one predicts more texts a call. Long questions are
-answered in parts, in turns, beside the short ones: no text waits for all texts of another client. Predictions run in a
-thread, so that the event loop stays free; those that take less time than going there and back are made on the spot.
-Knows nothing about HTTP.
+An idle server predicts at once, without waiting for a batch; a busy one predicts more texts per call. Long requests are
+processed in parts, alternating with short ones, so no text waits for all texts of another client. Predictions run in a
+thread to keep the event loop free, except those faster than the thread switch. Knows nothing about HTTP.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from xclearn.serving.metrics import BATCH, PREDICTION, Metrics
 from xclearn.serving.settings import Limits
 from xclearn.serving.turns import Busy
 
-Answers = list[list[dict[str, Any]]]  # one list a text of {"label": …, "score": …}, best first
+Answers = list[list[dict[str, Any]]]  # for each text a list of {"label": …, "score": …}, best first
 
-SHORT = 8  # texts; a question of more is long
-_MOST_TEXTS = 64  # joined into one call
-_FEWEST_TEXTS = 8  # a call of fewer wastes more than it saves
-_LONGEST_CALL = 0.05  # seconds, about: what a short question waits for at most before its turn
-_QUICK = 0.0005  # seconds that the event loop may be kept waiting
-_MEMORY = 0.8  # of the pace: how much of it is what was measured before the last call
+SHORT = 8  # texts; requests with more are long
+_MOST_TEXTS = 64  # maximum texts per call
+_FEWEST_TEXTS = 8  # smaller calls waste more than they save
+_LONGEST_CALL = 0.05  # approximate seconds: the longest that a short request waits for a call
+_QUICK = 0.0005  # seconds that the event loop may be blocked
+_MEMORY = 0.8  # smoothing factor of the pace: weight of earlier measurements
 
 
 @final
@@ -42,25 +41,25 @@ _MEMORY = 0.8  # of the pace: how much of it is what was measured before the las
 class _Question:
     texts: list[str]
     k: int
-    exclude: np.ndarray  # (m,) label ids that none of its texts gets
+    exclude: np.ndarray  # (m,) excluded label ids
     answer: asyncio.Future[Answers]
-    patience: float  # seconds that it may wait for its first turn
-    tail: float | None  # how much labels of few documents are lifted; None: as the model does
+    patience: float  # seconds it may wait for its first turn
+    tail: float | None  # tail exponent; None: the model's own
     asked: float = field(default_factory=time.perf_counter)
-    answered: Answers = field(default_factory=list)  # of the first texts
+    answered: Answers = field(default_factory=list)  # results of the first texts
 
     @property
     def left(self) -> int:
-        """Texts without an answer."""
+        """The number of texts without a result."""
         return len(self.texts) - len(self.answered)
 
 
-_Part = tuple[_Question, int]  # a question and how many of its next texts
+_Part = tuple[_Question, int]  # a request and the number of its next texts
 
 
 @final
 class Batcher:
-    """The queues in front of one predictor."""
+    """The queues of one predictor."""
 
     def __init__(self, predictor: Predictor, thread: Executor, metrics: Metrics, limits: Limits) -> None:
         self._predictor = predictor
@@ -70,11 +69,13 @@ class Batcher:
         self._short: deque[_Question] = deque()
         self._long: deque[_Question] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._seconds_per_text = math.inf  # of computing, in the last call: on a busy machine it may take much longer
-        self._pace = 0.0  # seconds a text takes by the clock, of late
+        self._seconds_per_text = (
+            math.inf
+        )  # CPU time per text in the last call; on a busy machine the wall time is longer
+        self._pace = 0.0  # recent wall time per text, in seconds
 
     async def ask(self, texts: list[str], k: int, exclude: np.ndarray, tail: float | None = None) -> Answers:
-        """The k best labels of each text, without the excluded ones; the model takes this `tail`, or it is None."""
+        """The k best labels of each text, without the excluded ones; `tail` None uses the model's own."""
         if self._seconds_per_text * len(texts) < _QUICK:
             found = self._call(texts, k, _pairs(len(texts) * [exclude]), len(texts) * [tail])
             return name_labels(found, self._predictor.labels.names)
@@ -88,23 +89,23 @@ class Batcher:
         return await question.answer
 
     def _queue(self, n_texts: int) -> tuple[deque[_Question], float]:
-        """The queue for a question with this many texts, and how many seconds it may wait."""
+        """The queue for a request with this many texts, and how many seconds it may wait."""
         if n_texts <= SHORT:
             return self._short, self._limits.max_wait
         return self._long, self._limits.timeout / 2
 
     def _wait(self, queue: deque[_Question]) -> float:
-        """Seconds until a question that comes now has its turn; the other queue has half of every call."""
+        """Seconds until a new request gets its turn; the other queue has half of every call."""
         both = 2 if self._short and self._long else 1
         return both * self._pace * sum(question.left for question in queue if not question.answer.done())
 
     async def _work(self) -> None:
-        """Answer until nobody waits."""
+        """Process the queues until they are empty."""
         while parts := self._next():
             started = time.perf_counter()
             try:
                 answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._predict, parts)
-            except Exception as error:  # those who asked get it; the queue goes on
+            except Exception as error:  # passed to the callers; the queue continues
                 for question, _ in parts:
                     if not question.answer.done():
                         question.answer.set_exception(error)
@@ -113,12 +114,12 @@ class Batcher:
             self._pace = seconds if not self._pace else _MEMORY * self._pace + (1 - _MEMORY) * seconds
             for (question, _), answer in zip(parts, answers, strict=True):
                 question.answered += answer
-                if not question.left and not question.answer.done():  # else whoever asked has gone
+                if not question.left and not question.answer.done():  # otherwise the caller has gone
                     question.answer.set_result(question.answered)
         self._task = None
 
     def _next(self) -> list[_Part]:
-        """Half a call for each queue, and all of it where the other is empty."""
+        """Half a call for each queue, or all of it if the other is empty."""
         self._long = deque(question for question in self._long if question.left and self._waits(question))
         room = _MOST_TEXTS if not self._pace else int(_LONGEST_CALL / self._pace)
         room = min(_MOST_TEXTS, max(_FEWEST_TEXTS, room))
@@ -129,7 +130,7 @@ class Batcher:
                 break
             parts.append((question, min(room, question.left)))
             room -= question.left
-            self._long.rotate(-1)  # whoever had a turn waits behind the others
+            self._long.rotate(-1)  # after its turn, a request waits behind the others
         return parts
 
     def _next_short(self, room: int) -> list[_Part]:
@@ -142,7 +143,7 @@ class Batcher:
         return parts
 
     def _waits(self, question: _Question) -> bool:
-        """Whether somebody waits for it; who has waited too long for a first turn is told so instead."""
+        """Whether its caller is still waiting; fails requests that have waited too long for their first turn."""
         waited = time.perf_counter() - question.asked
         if not question.answered and waited > question.patience and not question.answer.done():
             question.answer.set_exception(_too_late(waited, question.patience))
@@ -171,7 +172,7 @@ class Batcher:
         return found
 
     def _tails(self, asked: list[float | None]) -> np.ndarray | None:
-        """That of each text; None where the model's own is wanted for all of them."""
+        """The tail exponent of each text; None if all use the model's own."""
         if all(tail is None for tail in asked):
             return None
         own = self._predictor.tail or 0.0
@@ -183,7 +184,7 @@ def _too_late(wait: float, patience: float) -> Busy:
 
 
 def name_labels(found: TopK, names: Sequence[str]) -> Answers:
-    """Names in place of ids; what is missing is left out."""
+    """Replace ids by names, dropping missing ones."""
     name = iter(strings_at(names, found.ids[found.ids >= 0]))
     return [
         [{"label": next(name), "score": score} for label, score in zip(ids, scores, strict=True) if label >= 0]
@@ -192,7 +193,7 @@ def name_labels(found: TopK, names: Sequence[str]) -> Answers:
 
 
 def _pairs(exclude: list[np.ndarray]) -> np.ndarray:
-    """The (row, label) pairs (m, 2) that are not to be predicted, from the labels of each row."""
+    """The excluded (row, label) pairs (m, 2), from the labels of each row."""
     lengths = [len(labels) for labels in exclude]
     if not any(lengths):
         return NO_PAIRS

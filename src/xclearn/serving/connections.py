@@ -1,8 +1,8 @@
-"""The connections of a worker: how long each may be silent, how many there may be, and how they end.
+"""The connections of a worker: their time-outs, their number, and how they are closed.
 
-uvicorn closes a connection that is idle after an answer; all else about slow, silent and many clients is here. A
-connection that closes sends what is written and then ignores what still comes for a moment: closing a socket with
-unread bytes resets it, and the client would lose its answer. Knows nothing about what is asked.
+uvicorn closes connections that are idle after a response; everything else about slow, silent and too many clients is
+here. A closing connection sends what is written and then ignores input for a moment, because closing a socket with
+unread bytes resets it and the client would lose its response. Knows nothing about the content of requests.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from xclearn.serving.metrics import CONNECTIONS, ENDED, SHED, Metrics
 from xclearn.serving.settings import Limits
 from xclearn.serving.turns import Busy
 
-SAFE = (b"x-content-type-options", b"nosniff")  # of every answer
+SAFE = (b"x-content-type-options", b"nosniff")  # header of every response
 CLOSE = (b"connection", b"close")
-_QUIET = 0.25  # seconds after which a connection without a request gives way to another
-_MANY = 32  # requests at hand, which is no reason to be late
-_LINGER = 2.0  # seconds that a closed connection may still send
-_LAST_REQUEST = 2.0  # seconds that a quiet connection is waited for when the server ends
-_OTHER_FILES = 48  # descriptors of a worker that are no connections: the model, the log, a reload
-_BACKLOG = 512  # connections
-_FEWEST = 16  # connections
-_BEAT = 0.02  # seconds between two looks at how late the event loop is
+_QUIET = 0.25  # seconds after which an idle connection may be closed for a new one
+_MANY = 32  # with this many requests, the event loop may be late
+_LINGER = 2.0  # seconds during which input of a closed connection is ignored
+_LAST_REQUEST = 2.0  # seconds to wait for idle connections when the server stops
+_OTHER_FILES = 48  # descriptors for other uses: the model, the log, a reload
+_BACKLOG = 512  # accepted at once
+_FEWEST = 16  # minimum connections
+_BEAT = 0.02  # seconds between measurements of the event loop's delay
 
 
 def _written(status: http.HTTPStatus, content: object, *headers: tuple[bytes, bytes]) -> bytes:
-    """A whole answer, for where no request is read."""
+    """A complete response, for connections whose request is not read."""
     body = json_bytes(content)
     length = (b"content-length", str(len(body)).encode())
     lines = [b"%b: %b" % one for one in ((b"content-type", b"application/json"), length, SAFE, CLOSE, *headers)]
@@ -49,7 +49,7 @@ def _written(status: http.HTTPStatus, content: object, *headers: tuple[bytes, by
 _ALIVE = _written(http.HTTPStatus.OK, {"status": "alive"})
 _NO_ROOM = _written(
     http.HTTPStatus.SERVICE_UNAVAILABLE,
-    {"error": str(Busy("the server has no connection to spare"))},
+    {"error": str(Busy("the server has too many connections"))},
     (b"retry-after", b"1"),
 )
 
@@ -57,18 +57,18 @@ _NO_ROOM = _written(
 @final
 @dataclass(frozen=True)
 class Room:
-    """How many connections a process can have, by its file descriptors."""
+    """How many connections a process can have, given its file descriptors."""
 
-    most: int  # that are served
-    spare: int  # that are refused with an answer
-    backlog: int  # that may be accepted at once before any of them is counted
+    most: int  # connections served
+    spare: int  # connections rejected with a response
+    backlog: int  # connections accepted at once before they are counted
 
 
 def room_for(most: int) -> Room:
-    """The connection limit, lowered to what the descriptors allow: refusing a connection takes one too."""
+    """The connection limit, lowered to what the descriptors allow; rejecting a connection takes one too."""
     try:
         import resource
-    except ImportError:  # not on Windows, which has no such limit
+    except ImportError:  # Windows has no such limit
         return Room(most, most, _BACKLOG)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 3 * most + _OTHER_FILES
@@ -78,7 +78,7 @@ def room_for(most: int) -> Room:
     free = wanted - _OTHER_FILES if soft == resource.RLIM_INFINITY else soft - _OTHER_FILES
     if free < _FEWEST:
         allowed = f"at least {_FEWEST + _OTHER_FILES}"
-        raise ConfigError("the process may open too few files", got=soft, allowed=allowed, todo="Raise ulimit -n.")
+        raise ConfigError("the limit on open files is too low", got=soft, allowed=allowed, todo="Raise ulimit -n.")
     most = min(most, free * 3 // 4)
     spare = min(most, (free - most) // 2)
     return Room(most, spare, min(spare, _BACKLOG))
@@ -90,14 +90,14 @@ class Crowd:
 
     def __init__(self, limits: Limits, room: Room, metrics: Metrics, stopping: Callable[[], bool]) -> None:
         self.limits, self.stopping = limits, stopping
-        self._late = 0.0  # seconds that the event loop was late: what is ready waits so long for its turn
+        self._late = 0.0  # delay of the event loop, in seconds
         self._room, self._metrics = room, metrics
         self._all: set[Connection] = set()
         self._refused: set[_Refusal] = set()
-        self._quiet: dict[Connection, float] = {}  # those without a request, and since when; the first is the earliest
+        self._quiet: dict[Connection, float] = {}  # idle connections and since when, earliest first
 
     def protocol(self, **uvicorn: Any) -> asyncio.Protocol:
-        """For a new connection: to answer, or where there is no room to refuse, which is cheaper by far."""
+        """The protocol for a new connection: serve it or, if there is no room, reject it cheaply."""
         return Connection(self, **uvicorn) if self._has_room() else _Refusal(self)
 
     def _has_room(self) -> bool:
@@ -108,7 +108,7 @@ class Crowd:
         return len(self._all) < self._room.most
 
     def _end_quiet(self) -> bool:
-        """End the connection that has been quiet longest, unless its request may just wait to be read."""
+        """Close the connection that has been idle longest, unless its request may be waiting to be read."""
         longest = next(iter(self._quiet), None)
         if longest is None or time.monotonic() - self._quiet[longest] < _QUIET + 4 * self._late:
             return False
@@ -117,19 +117,19 @@ class Crowd:
         return True
 
     def enter(self, connection: Connection) -> None:
-        """It is open, and no request has come."""
+        """Register an open connection without a request."""
         self._all.add(connection)
         self._quiet[connection] = time.monotonic()
         self._metrics.set(CONNECTIONS, len(self._all))
 
     def refuse(self, refusal: _Refusal) -> bool:
-        """Whether one more can be answered that there is no room."""
+        """Whether one more connection can be rejected with a response."""
         self._metrics.add(SHED, series='reason="connections"')
         self._refused.add(refusal)
         return len(self._refused) <= self._room.spare
 
     def leave(self, connection: Connection | _Refusal) -> None:
-        """It is closed."""
+        """Unregister a closed connection."""
         if isinstance(connection, _Refusal):
             self._refused.discard(connection)
             return
@@ -138,22 +138,22 @@ class Crowd:
         self._metrics.set(CONNECTIONS, len(self._all))
 
     def note(self, connection: Connection, busy: bool) -> None:
-        """A request began or ended on it."""
+        """Note that a request began or ended on a connection."""
         if busy:
             self._quiet.pop(connection, None)
         elif connection in self._all:
             self._quiet.setdefault(connection, time.monotonic())
 
     def behind(self) -> bool:
-        """Whether requests wait for the event loop itself: it is late, and not because of something else."""
+        """Whether requests wait for the event loop: it is late because of their number."""
         return self._late > self.limits.max_wait and len(self._all) - len(self._quiet) > _MANY
 
     def count(self, reason: str) -> None:
-        """A connection that the server ended."""
+        """Count a connection closed by the server."""
         self._metrics.add(ENDED, series=f'reason="{reason}"')
 
     async def watch(self) -> None:
-        """See how late the event loop is, for ever."""
+        """Measure the delay of the event loop, forever."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _BEAT
@@ -163,7 +163,7 @@ class Crowd:
 
 @final
 class Connection(H11Protocol):
-    """uvicorn's protocol with a limit to every silence."""
+    """uvicorn's protocol with time-outs for every kind of silence."""
 
     def __init__(
         self,
@@ -175,8 +175,8 @@ class Connection(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._crowd = crowd
-        self._timer: asyncio.TimerHandle | None = None  # for the header
-        self._reading: asyncio.TimerHandle | None = None  # for the client to read its answer
+        self._timer: asyncio.TimerHandle | None = None  # for receiving the header
+        self._reading: asyncio.TimerHandle | None = None  # for the client to read its response
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(_Lingering(transport, self.loop))  # type: ignore[arg-type]
@@ -194,7 +194,7 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
-            return  # nobody waits for what still comes
+            return  # ignore further input
         super().data_received(data)
         self._note()
 
@@ -203,7 +203,7 @@ class Connection(H11Protocol):
         self._note()
 
     def shutdown(self) -> None:
-        """The server ends: a quiet connection may ask once more, a busy one closes after its answer (see `Record`)."""
+        """On shutdown, idle connections may send a last request; busy ones close after it (see `Record`)."""
         if self._is_quiet():
             self._cancel()
             self._timer = self.loop.call_later(_LAST_REQUEST, self._close_if_quiet)
@@ -219,24 +219,24 @@ class Connection(H11Protocol):
             self._reading = None
 
     def hang_up(self, reason: str) -> None:
-        """End the connection with whatever is on its way."""
+        """Close the connection, dropping what is in flight."""
         self._crowd.count(reason)
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn's sentence; ours is another)
         self._crowd.count("malformed")
-        self._refuse(400, DataError("this is not HTTP/1.1 as the server reads it", where="connection"))
+        self._refuse(400, DataError("not a valid HTTP/1.1 request", where="connection"))
 
     def _is_quiet(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
     def _note(self) -> None:
-        """After every event: who is quiet and has begun a request has to finish its header in time."""
+        """After every event: a connection that has begun a request must finish its header in time."""
         quiet = self._is_quiet()
         self._crowd.note(self, busy=not quiet)
         if not quiet:
             self._cancel()
-        elif self.timeout_keep_alive_task is None:  # uvicorn waits for the first byte, we for the rest
+        elif self.timeout_keep_alive_task is None:  # uvicorn times the first byte, we the rest
             self._wait()
 
     def _wait(self) -> None:
@@ -252,7 +252,7 @@ class Connection(H11Protocol):
         self._crowd.count("late")
         if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
             allowed = f"{self._crowd.limits.header_timeout:g} s"
-            self._refuse(408, DataError("the header did not come in time", where="connection", allowed=allowed))
+            self._refuse(408, DataError("the header did not arrive in time", where="connection", allowed=allowed))
         else:
             self.transport.close()
 
@@ -261,9 +261,9 @@ class Connection(H11Protocol):
             self.transport.close()
 
     def _refuse(self, status: int, error: XclearnError) -> None:
-        """Answer what never became a request, and close."""
+        """Respond to an incomplete request, and close."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.abort()  # an answer is on its way: nothing can be said any more
+            self.transport.abort()  # a response is in flight, so no error can be sent
             return
         self.transport.write(_written(http.HTTPStatus(status), {"error": str(error)}))
         self.transport.close()
@@ -271,7 +271,7 @@ class Connection(H11Protocol):
 
 @final
 class _Refusal(asyncio.Protocol):
-    """Answers whatever is asked that there is no room; a probe, that the process is alive."""
+    """Responds that there is no room, or to a health probe that the process is alive."""
 
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
@@ -281,7 +281,7 @@ class _Refusal(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._transport = _Lingering(transport, loop)
         if self._crowd.refuse(self):
-            loop.call_later(_LINGER, self.data_received, b"")  # who sends nothing is told too
+            loop.call_later(_LINGER, self.data_received, b"")  # silent clients get the response too
         else:
             transport.abort()
 
@@ -296,7 +296,7 @@ class _Refusal(asyncio.Protocol):
 
 @final
 class _Lingering:
-    """A transport that closes its own side first, and the other a moment later."""
+    """A transport that closes its write side first, and its read side a moment later."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop, self._closing = transport, loop, False

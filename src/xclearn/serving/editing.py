@@ -1,7 +1,7 @@
-"""Labels added to the model in service, and removed: in its folder first, in a process of its own, then by a reload.
+"""Adds and removes labels of the model in service: first in its folder, in a separate process, then by a reload.
 
-The folder changes as a whole or not at all, one change after the other whatever worker was asked; all workers then read
-it again, as after SIGHUP. Knows nothing about HTTP.
+Changes of the folder are atomic and serialised over all workers; all workers then reload it, as after SIGHUP. Knows
+nothing about HTTP.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from xclearn.serving.supervisor import RELOAD
 from xclearn.serving.trial import said_by, told
 from xclearn.writing import locked
 
-_LOOK_EVERY, _PATIENCE = 0.05, 20.0  # seconds: between two looks at what is in service, and until all is let be
+_LOOK_EVERY, _PATIENCE = 0.05, 20.0  # seconds between checks of the version in service, and until giving up
 
 
 class Change(NamedTuple):
-    """Labels to remove, and then labels to add, as JSON gives them."""
+    """Labels to remove, then labels to add, as given in JSON."""
 
     remove: list[str]
     add: list[dict[str, Any]]
@@ -37,24 +37,24 @@ class Change(NamedTuple):
 
 @final
 class Editor:
-    """Changes the labels of what a server serves."""
+    """Changes the labels of the served model."""
 
     def __init__(self, settings: Settings, live: Live) -> None:
         self._settings, self._live = settings, live
         self._turn = asyncio.Lock()
 
     def require_token(self) -> None:
-        """Refuse where everybody could change the model."""
+        """Raise if everybody could change the model."""
         if self._settings.token is None:
             todo = "Start it with --token-file."
-            raise ForbiddenError("a server without a token lets nobody change its labels", where="/labels", todo=todo)
+            raise ForbiddenError("labels can only be changed on a server with a token", where="/labels", todo=todo)
         if RELOAD is None:
-            raise ForbiddenError("a server on this system cannot read its model again", where="/labels")
+            raise ForbiddenError("a server on this system cannot reload its model", where="/labels")
 
     async def change(self, wanted: Change) -> dict[str, Any]:
         """Write the folder and wait until this worker serves it."""
         if not (wanted.add or wanted.remove):
-            raise ConfigError("no label is named", where="add, remove")
+            raise ConfigError("no labels are given", where="add, remove")
         async with self._turn:
             version, n_labels = await asyncio.to_thread(_in_process, self._settings, wanted)
             assert RELOAD is not None
@@ -68,11 +68,11 @@ class Editor:
 
 @final
 class ForbiddenError(ConfigError):
-    """What this server lets nobody do."""
+    """An action that this server does not allow."""
 
 
 def _in_process(settings: Settings, wanted: Change) -> tuple[str, int]:
-    """The new version and number of labels; the model is loaded and written where no request has to wait for it."""
+    """Load, change and write the model in a process where no request waits; the new version and number of labels."""
     folder = settings.folder
     done, said = said_by(_attempt, (folder, wanted), settings.trial_timeout, where=str(folder))
     if not done:
@@ -102,7 +102,7 @@ def _changed(folder: Path, wanted: Change) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """No other process changes the folder meanwhile."""
+    """Keep other processes from changing the folder."""
     target = Path(os.path.realpath(folder))
     ended = time.monotonic() + _PATIENCE
     while True:
@@ -111,5 +111,5 @@ def _alone(folder: Path) -> Iterator[None]:
                 yield
                 return
         if time.monotonic() > ended:
-            raise ModelError("another change of the labels takes too long", where=str(folder), todo="Ask again later.")
+            raise ModelError("another change of the labels takes too long", where=str(folder), todo="Try again later.")
         time.sleep(_LOOK_EVERY)

@@ -1,4 +1,4 @@
-"""JSON of answers and of the log. Knows nothing about either."""
+"""JSON encoding of responses and log lines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 def json_bytes(content: Any) -> bytes:
-    """JSON in UTF-8, six times as quick as the standard library's; in ASCII where a string holds half a character."""
+    """JSON in UTF-8, six times faster than the standard library; in ASCII if a string has lone surrogates."""
     try:
         return _ANYTHING.dump_json(content)
-    except ValueError:  # UTF-8 has no such half
+    except ValueError:  # UTF-8 cannot encode lone surrogates
         return json.dumps(content).encode()

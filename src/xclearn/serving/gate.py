@@ -1,6 +1,6 @@
-"""What stands around every request: log, counts, host, token, the size of the body, time-outs, and room for it.
+"""Middleware for every request: log, metrics, host, token, body size, time-outs, and load shedding.
 
-Plain ASGI, so that it holds for every path. Knows nothing about models.
+Plain ASGI, so that it applies to every path. Knows nothing about models.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from xclearn.serving.metrics import IN_FLIGHT, PATHS, REQUESTS, SECONDS, SHED, S
 from xclearn.serving.settings import Settings
 from xclearn.serving.turns import Busy
 
-OPEN = ("/", "/healthz", "/readyz")  # for everyone, and so is what begins with PAGE: probes, and a page that asks
+OPEN = ("/", "/healthz", "/readyz")  # open without a token, like paths under PAGE: probes, and the web page
 PAGE = "/page/"
-ALWAYS = "/healthz"  # answered under any load: the process is alive
-_GONE = 499  # the client left before the answer
-_SMALL = 1 << 16  # bytes of a body that always has room: what one read of a connection may bring
-_MOST_DRAINED = 1 << 28  # of a body that is too large: a client that is still writing does not read our answer
+ALWAYS = "/healthz"  # served under any load
+_GONE = 499  # the client disconnected before the response
+_SMALL = 1 << 16  # bytes of a body that is always accepted: one read of a connection
+_MOST_DRAINED = 1 << 28  # bytes of an oversized body to read: a client that is still writing does not read our response
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer in JSON."""
+    """A JSON response."""
     return Response(json_bytes(content), status, headers, "application/json")
 
 
 def refuse(status: int, error: XclearnError, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer with our sentence."""
+    """A response with an error."""
     return json_response({"error": str(error)}, status, headers)
 
 
 def fail() -> Response:
-    """The answer to what should not have happened."""
-    return refuse(500, XclearnError("the server failed", todo="Its log says why."))
+    """The response to an internal error."""
+    return refuse(500, XclearnError("internal server error", todo="See the server's log."))
 
 
 def shed(reason: str, error: Busy, metrics: Metrics) -> Response:
-    """The answer where there is no room."""
+    """The response under overload."""
     metrics.add(SHED, series=f'reason="{reason}"')
     return refuse(503, error, {"Retry-After": str(math.ceil(error.seconds))})
 
 
 @final
 class Recorder:
-    """Counts and logs every request, and writes what every answer says."""
+    """Counts and logs every request, and sets the headers of every response."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, crowd: Crowd) -> None:
         self._app, self._metrics, self._crowd = app, metrics, crowd
@@ -98,7 +98,7 @@ class Recorder:
 
 @final
 class Guard:
-    """Refuses whom it does not know, what is too large or slow, and what has no room; leaves the body in the state."""
+    """Rejects requests that are unauthorised, too large, too slow or in excess; puts the body into the state."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, crowd: Crowd) -> None:
         self._app = app
@@ -117,7 +117,7 @@ class Guard:
         timer = asyncio.timeout(self._limits.timeout)
 
         async def watched(message: Message) -> None:
-            timer.reschedule(None)  # from here on it is the client that takes its time, see `Connection`
+            timer.reschedule(None)  # from here on the client is timed, see `Connection`
             await send(message)
 
         try:
@@ -137,19 +137,19 @@ class Guard:
             self._held -= body.held
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """The answer to a request that is not even read."""
+        """The response to a request that is rejected unread."""
         headers = Headers(scope=scope)
         if "host" in headers and not self._settings.answers_for(headers["host"]):
-            what = "this server does not answer for this host"
-            todo = "xc serve --allow-host NAME adds one."
+            what = "this server does not serve this host name"
+            todo = "Add it with xc serve --allow-host NAME."
             return refuse(421, ConfigError(what, where="Host", got=headers["host"], todo=todo))
         if not self._knows(scope, headers):
-            error = ConfigError("this server wants a token", where="Authorization", allowed="Bearer TOKEN")
+            error = ConfigError("this server requires a token", where="Authorization", allowed="Bearer TOKEN")
             return refuse(401, error, {"WWW-Authenticate": "Bearer"})
         if scope["path"] == ALWAYS:
             return None
         if self._crowd.behind():
-            return shed("late", Busy("the server has more requests than it can answer"), self._metrics)
+            return shed("late", Busy("the server has more requests than it can handle"), self._metrics)
         return None
 
     def _knows(self, scope: Scope, headers: Headers) -> bool:
@@ -166,28 +166,28 @@ class Guard:
                 raise ClientDisconnect
             self._held += body.add(message.get("body", b""), message.get("more_body", False))
             if self._held > self._limits.max_bodies:
-                raise Busy("the server has no memory to spare for a body of this size")
+                raise Busy("the server has no memory left for a body of this size")
         if body.size > self._limits.max_body:
             raise _TooLargeError
         return body.take()
 
     def _too_large(self) -> Response:
         allowed = f"at most {self._limits.max_body:,} bytes"
-        todo = "Send fewer texts in a request."
+        todo = "Send fewer texts per request."
         return _closing(refuse(413, DataError("the body is too large", where="body", allowed=allowed, todo=todo)))
 
     def _too_late(self, body: _Body) -> Response:
         if body.more:
             seconds = f"{min(self._limits.body_timeout, self._limits.timeout):g} s"
-            return _closing(refuse(408, DataError("the body did not come in time", where="body", allowed=seconds)))
+            return _closing(refuse(408, DataError("the body did not arrive in time", where="body", allowed=seconds)))
         seconds = f"{self._limits.timeout:g} s"
-        error = XclearnError(f"no answer within {seconds}", todo="Ask again later, or for less at once.")
+        error = XclearnError(f"no response within {seconds}", todo="Try again later, or with a smaller request.")
         return refuse(503, error, {"Retry-After": "1"})
 
 
 @final
 class _Body:
-    """What came of a body so far."""
+    """The part of a body received so far."""
 
     def __init__(self, most: int) -> None:
         self.size, self.held, self.more = 0, 0, True
@@ -195,7 +195,7 @@ class _Body:
         self._parts: list[bytes] = []
 
     def add(self, part: bytes, more: bool) -> int:
-        """The bytes that are held in addition. What is too large is not kept, and what is small is not counted."""
+        """Add a part; returns the additional bytes held. Oversized bodies are not kept, small ones not counted."""
         self.size, self.more = self.size + len(part), more
         if self.size <= self._most:
             self._parts.append(part)
@@ -206,21 +206,21 @@ class _Body:
         return self.held - before
 
     def take(self) -> bytes:
-        """All of it, once."""
+        """The whole body; can be called once."""
         joined = b"".join(self._parts)
         self._parts.clear()
         return joined
 
 
 def _closing(response: Response) -> Response:
-    """The same, and the connection ends: what still comes on it belongs to no request."""
+    """The response, after which the connection closes, as further input belongs to no request."""
     response.headers["Connection"] = "close"
     return response
 
 
 @final
 class ShortCut:
-    """Asks the handler of one path itself: the routing of FastAPI, which has it too, takes as long as a prediction."""
+    """Calls the handler of one path directly, as FastAPI's routing takes as long as a prediction."""
 
     def __init__(
         self, app: ASGIApp, method: str, path: str, handler: Callable[[Request], Awaitable[Response]], metrics: Metrics
@@ -247,4 +247,4 @@ class ShortCut:
 
 
 class _TooLargeError(Exception):
-    """More bytes came than a body may have."""
+    """A body has more bytes than allowed."""

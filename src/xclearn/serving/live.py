@@ -1,7 +1,7 @@
-"""The model in service, and its replacement by the next one while requests go on.
+"""The model in service, and its replacement while requests continue.
 
-A request keeps the model it began with; the old model goes when its last request has. What is served is a private copy
-of the folder, so nothing that happens to the folder changes an answer before a reload. Knows nothing about HTTP.
+A request keeps the model it started with; an old model is freed after its last request. A private copy of the folder is
+served, so changes to the folder have no effect before a reload. Knows nothing about HTTP.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from xclearn.serving.trial import sealed_predictor, told
 from xclearn.serving.turns import Turns
 
 _NONE = np.empty(0, np.int64)
-_TEXTS_A_TURN = 16  # of a question that names the labels it wants
-_AT_ONCE = 2  # explanations, searches, and predictions among given labels
-_MOST_WAITING = 256  # of these
+_TEXTS_A_TURN = 16  # texts per turn for requests with `include`
+_AT_ONCE = 2  # concurrent explanations, searches, and predictions among given labels
+_MOST_WAITING = 256  # maximum waiting
 _MOST_NEAR = 3  # training texts shown with a label
-_N_EXAMPLES = 3  # texts to try
+_N_EXAMPLES = 3  # example texts
 _LONGEST_EXAMPLE = 500  # characters
-LOOK_EVERY = 2.0  # seconds between two looks at the folder
+LOOK_EVERY = 2.0  # seconds between checks of the folder
 
 
 class Wanted(NamedTuple):
-    """What is asked of every text."""
+    """Options for every text."""
 
     k: int
     include: list[str] | None = None  # if given, only these labels
@@ -54,7 +54,7 @@ class Wanted(NamedTuple):
 
 @final
 class Service:
-    """One model and what can be asked of it."""
+    """One model and its operations."""
 
     def __init__(self, predictor: Predictor, facts: dict[str, Any], queue: Batcher, turns: Turns) -> None:
         self.facts = facts
@@ -63,7 +63,7 @@ class Service:
         self._queue, self._turns = queue, turns
 
     async def predict(self, texts: list[str], wanted: Wanted) -> Answers:
-        """The best labels of each text, of `include` if given, never of `exclude`; names that are no label raise."""
+        """The best labels of each text, only from `include` if given, without `exclude`; unknown names raise."""
         least = wanted.threshold.least(self._predictor.model.servable)
         if wanted.tail is not None:
             self._predictor.require_tail(wanted.tail)
@@ -81,7 +81,7 @@ class Service:
         return await self._queue.ask(texts, wanted.k, left_out, wanted.tail)
 
     def _at_least(self, found: Answers, least: np.ndarray) -> Answers:
-        """Those whose score comes to what their label has to have (L,)."""
+        """Keep predictions with at least the minimum score of their label (L,)."""
         names = [[one["label"] for one in row] for row in found]
         ids = [self._index.ids(row, "labels").tolist() for row in names]
         return [
@@ -90,21 +90,21 @@ class Service:
         ]
 
     async def explain(self, text: str, names: list[str]) -> dict[str, Any]:
-        """Why each of these labels gets its score for this text, and which of its words nothing reads."""
+        """Explain the scores of these labels for this text, and list its unknown words."""
         return await self._turns.run(len(names) > SHORT, self._explain, text, names)
 
     async def search(self, query: str, limit: int) -> dict[str, Any]:
-        """Labels by a part of their name or text."""
+        """Search labels by part of their name or text."""
         labels, total = await self._turns.run(False, self._index.search, query, limit)
         return {"labels": [self._label(label) for label in labels], "more": total > len(labels), "total": total}
 
     async def near(self, name: str, limit: int) -> dict[str, Any]:
-        """The labels nearest to the one of this name."""
+        """The labels nearest to the label with this name."""
         labels = await self._turns.run(False, self._near, name, limit)
         return {"labels": [self._label(label) for label in labels], "more": False, "total": len(labels)}
 
     async def _predict_among(self, texts: list[str], wanted: Wanted, include: list[str]) -> Answers:
-        """A part of the texts at each turn, so that nobody waits for all of them."""
+        """Process some texts per turn, so that other requests need not wait for all."""
         long = len(texts) > SHORT
         labels = await self._turns.run(long, self._included, include, wanted.exclude)
         if not len(labels):
@@ -145,7 +145,7 @@ class Service:
         }
 
     def _nearest(self, text: str, label: int) -> list[Near]:
-        """Training texts of a label, where the model carries them."""
+        """Training texts of a label, if the model has them."""
         model = self._predictor.model
         return [] if model.train_texts is None else model.train_texts.nearest(model.servable, text, label, _MOST_NEAR)
 
@@ -158,14 +158,14 @@ class Service:
 
 
 def refuse_reload(error: Exception, metrics: Metrics) -> None:
-    """Count and log a model that cannot be served; the old one stays."""
+    """Count and log a model that cannot be served; the old one stays in service."""
     metrics.add(RELOADS, series='result="refused"')
     log_event("reload refused", error=told(error))
 
 
 @final
 class Folder:
-    """The copy in service of a folder, and whether the folder has changed since."""
+    """The served copy of a folder, and whether the folder has changed since."""
 
     def __init__(self, sealed: Sealed, metrics: Metrics) -> None:
         self.sealed = sealed
@@ -174,18 +174,18 @@ class Folder:
         self._looked = time.monotonic()
 
     def look(self) -> None:
-        """Every now and then, see whether the folder is still what was read, and say so once if it is not."""
+        """Check periodically whether the folder has changed, and log it once."""
         if self._stale or time.monotonic() < self._looked + LOOK_EVERY:
             return
         self._looked = time.monotonic()
         if self.sealed.changed():
             self._stale = True
             self._metrics.set(STALE, 1)
-            todo = "Answers stay those of the model that was read; SIGHUP reads it again."
+            todo = "The old model stays in service; SIGHUP reloads the folder."
             log_event("folder changed", folder=str(self.sealed.folder), serving=self.sealed.version, todo=todo)
 
     def replace(self, sealed: Sealed) -> None:
-        """Another copy is in service."""
+        """Switch to another copy."""
         self.sealed.close()
         self.sealed, self._stale = sealed, False
         self._metrics.set(STALE, 0)
@@ -193,7 +193,7 @@ class Folder:
 
 @final
 class Live:
-    """The service of now; `take` replaces it."""
+    """The current service; `take` replaces it."""
 
     def __init__(self, settings: Settings, sealed: Sealed, metrics: Metrics) -> None:
         self._settings, self.metrics = settings, metrics
@@ -222,7 +222,7 @@ class Live:
 
 
 def _facts(sealed: Sealed, predictor: Predictor) -> dict[str, Any]:
-    about = json.loads(json.dumps(predictor.about), parse_constant=lambda _: None)  # a NaN is no JSON
+    about = json.loads(json.dumps(predictor.about), parse_constant=lambda _: None)  # NaN is not JSON
     return {
         "version": sealed.version,
         "loaded": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -235,7 +235,7 @@ def _facts(sealed: Sealed, predictor: Predictor) -> dict[str, Any]:
 
 
 def _examples(model: Model) -> list[str]:
-    """Texts to try: training texts where the model carries them, else what frequent labels say, else their names."""
+    """Example texts: training texts if the model has them, else texts or names of frequent labels."""
     if model.train_texts is not None:
         kept = model.train_texts.texts
         first = kept.at(np.arange(min(_N_EXAMPLES, len(kept))))

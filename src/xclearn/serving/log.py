@@ -1,7 +1,7 @@
 """The structured log: one JSON object a line. Never holds a text or a token.
 
-Requests are written a few at a time, shortly after their answers, so that none waits for the log; what else happens is
-written at once, after what waits. The standard logging is not in between: it would take as long as a prediction.
+Requests are written in small batches shortly after their responses, so that none waits for the log; other events are
+written at once, after pending ones. Standard logging is not used, as it would take as long as a prediction.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _waiting: list[tuple[float, str, dict[str, Any]]] = []  # when, what, and the fa
 
 
 def log_event(event: str, **facts: Any) -> None:
-    """Write what happened, when, and in which process; nowhere, unless `log_to_stdout` was called."""
+    """Log an event with time and process, if `log_to_stdout` was called."""
     _waiting.append((time.time(), event, facts))
     _write()
 
 
 def log_soon(event: str, **facts: Any) -> None:
-    """The same, but the event loop that runs does it in a moment."""
+    """The same, but deferred in the running event loop."""
     if not _waiting:
         asyncio.get_running_loop().call_later(_SOON, _write)
     _waiting.append((time.time(), event, facts))
 
 
 def log_to_stdout() -> None:
-    """Where the log of a server of its own goes."""
+    """Enable the log, on stdout."""
     _streams.append(sys.stdout)
 
 
@@ -44,7 +44,7 @@ def _write() -> None:
     lines = "".join([_line(*one) for one in _waiting])
     _waiting.clear()
     for stream in _streams:
-        with contextlib.suppress(OSError):  # whoever read the log is gone, or the disk is full: requests go on
+        with contextlib.suppress(OSError):  # the log's reader has exited or the disk is full: requests continue
             stream.write(lines)
             stream.flush()
 

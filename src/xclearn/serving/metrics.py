@@ -1,7 +1,7 @@
 """Counts and durations in Prometheus' text format.
 
-All workers write into one block of shared memory, each into its own row, so that no lock is needed and any worker can
-answer for all: a reader sums the rows. Which series exist is therefore fixed here. Knows nothing about HTTP or models.
+Every worker writes to its own row of shared memory, so no lock is needed and any worker can report for all by summing
+the rows. The set of series is therefore fixed here. Knows nothing about HTTP or models.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Family:
 
     @property
     def width(self) -> int:
-        """Values of one series: one, or the counts of the buckets, of what is beyond, and the sum."""
+        """Values per series: one, or the bucket counts, the overflow count and the sum."""
         return len(self.buckets) + 2 if self.buckets else 1
 
 
@@ -47,25 +47,25 @@ REQUESTS = Family(
 SECONDS = Family(
     "xclearn_request_seconds",
     "histogram",
-    "From the first byte of a request to the last of its answer.",
+    "From the first byte of a request to the last of its response.",
     tuple(f'path="{path}"' for path in PATHS),
     _SECONDS,
 )
-IN_FLIGHT = Family("xclearn_requests_in_flight", "gauge", "Requests being answered.")
+IN_FLIGHT = Family("xclearn_requests_in_flight", "gauge", "Requests in progress.")
 BATCH = Family("xclearn_batch_texts", "histogram", "Texts predicted together.", buckets=_TEXTS)
 PREDICTION = Family("xclearn_prediction_seconds", "histogram", "One call of the predictor.", buckets=_SECONDS)
 RELOADS = Family("xclearn_reloads_total", "counter", "New models.", ('result="done"', 'result="refused"'))
-CONNECTIONS = Family("xclearn_connections_open", "gauge", "Connections of clients.")
+CONNECTIONS = Family("xclearn_connections_open", "gauge", "Open client connections.")
 ENDED = Family(
     "xclearn_connections_ended_total",
     "counter",
-    "Connections ended by the server before their time: too many, too slow, or not HTTP.",
+    "Connections closed early by the server: too many, too slow, or not HTTP.",
     tuple(f'reason="{reason}"' for reason in ("crowded", "late", "malformed")),
 )
 SHED = Family(
     "xclearn_requests_shed_total",
     "counter",
-    "Requests refused with 503 because of the load.",
+    "Requests rejected with 503 because of load.",
     tuple(f'reason="{reason}"' for reason in ("connections", "bodies", "queue", "late")),
 )
 STALE = Family("xclearn_model_stale", "gauge", "1 if the folder has changed since the model in service was read.")
@@ -91,18 +91,18 @@ class Metrics:
 
     def __init__(self, values: np.ndarray, worker: int) -> None:
         self._all = values  # (workers, N_VALUES) float64
-        self._own: Any = memoryview(values[worker])  # quicker than an array, one value at a time
+        self._own: Any = memoryview(values[worker])  # faster than an array for single values
 
     def add(self, family: Family, amount: float = 1, series: str = "") -> None:
-        """Count."""
+        """Increase a counter."""
         self._own[_COLUMN_OF[family.name, series]] += amount
 
     def set(self, family: Family, value: float) -> None:
-        """What is so now, in this worker."""
+        """Set a gauge of this worker."""
         self._own[_COLUMN_OF[family.name, ""]] = value
 
     def total(self, family: Family) -> float:
-        """All workers' values together."""
+        """The sum over all workers."""
         return float(self._all[:, _COLUMN_OF[family.name, ""]].sum())
 
     def observe(self, family: Family, value: float, series: str = "") -> None:
@@ -112,7 +112,7 @@ class Metrics:
         self._own[start + family.width - 1] += value
 
     def text(self) -> str:
-        """All workers' values; series that were never touched are left out."""
+        """The values of all workers, without unused series."""
         totals = self._all.sum(axis=0)  # (N_VALUES,)
         lines = [line for family in _FAMILIES for line in _family_lines(family, totals)]
         return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""The JSON of requests and answers, as OpenAPI shows it. Sizes are not checked here but by the server's limits."""
+"""The JSON of requests and responses, as shown by OpenAPI. Sizes are checked by the server's limits, not here."""
 
 from __future__ import annotations
 
@@ -6,28 +6,26 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-_STRICT = ConfigDict(extra="forbid", strict=True)  # a misspelt field, and a number as a text, are mistakes
+_STRICT = ConfigDict(extra="forbid", strict=True)  # misspelt fields and numbers given as text are errors
 
 
 class PredictRequest(BaseModel):
-    """One text or several, and which labels are wanted."""
+    """One or several texts, and options for their labels."""
 
     model_config = _STRICT | ConfigDict(json_schema_extra={"examples": [{"text": "a small dog kept as a pet", "k": 5}]})
 
-    text: str | None = Field(None, description="One text; or else `texts`.")
-    texts: list[str] | None = Field(None, description="Several texts, answered in their order.")
-    k: int = Field(5, description="Labels per text; fewer come when fewer pass the other conditions.")
+    text: str | None = Field(None, description="One text; use this or `texts`.")
+    texts: list[str] | None = Field(None, description="Several texts, predicted in order.")
+    k: int = Field(5, description="Labels per text; fewer if fewer meet the other conditions.")
     threshold: float = Field(0.0, allow_inf_nan=False, description="Labels with a lower score are left out.")
     target_precision: float | None = Field(
-        None, gt=0, le=1, description="Only labels scored high enough for this precision; a text may get none."
+        None, gt=0, le=1, description="Only labels with a score that reaches this precision; a text may get none."
     )
-    best_f1: bool = Field(False, description="Only labels scored so high that precision and recall are best together.")
-    by_frequency: bool = Field(False, description="The precision is to hold for rare and for frequent labels alike.")
-    tail: float | None = Field(
-        None, ge=0, le=1, description="Lifts labels of few documents, 0 to 1; scores stay probabilities."
-    )
+    best_f1: bool = Field(False, description="Only labels above the threshold with the best F1.")
+    by_frequency: bool = Field(False, description="Reach the precision for rare and frequent labels separately.")
+    tail: float | None = Field(None, ge=0, le=1, description="Favours rare labels, 0 to 1; scores stay probabilities.")
     include: list[str] | None = Field(None, description="If given, only these labels are considered.")
-    exclude: list[str] = Field([], description="Labels that are never wanted.")
+    exclude: list[str] = Field([], description="Labels to exclude.")
 
 
 class Prediction(BaseModel):
@@ -38,7 +36,7 @@ class Prediction(BaseModel):
 
 
 class PredictReply(BaseModel):
-    """One list a text, best label first."""
+    """One list per text, best label first."""
 
     predictions: list[list[Prediction]]
 
@@ -53,35 +51,35 @@ class ExplainRequest(BaseModel):
 
 
 class TokenPart(BaseModel):
-    """What a token of the text adds."""
+    """The contribution of a token of the text."""
 
     token: str
     part: float
 
 
 class NearText(BaseModel):
-    """A training text that has the label, and the cosine of its vector with that of the text asked for."""
+    """A training text of the label, and the cosine of its vector with the query's."""
 
     text: str
     cosine: float
 
 
 class SourceVote(BaseModel):
-    """What one source of a blend says: a member, the label's text, the nearest training texts, or their mean."""
+    """The contribution of a blend's source: a member, the label's text, the nearest training texts, or its centroid."""
 
     source: str
-    score: float = Field(description="Of a member its score, else a cosine or the share of the nearest texts.")
-    place: int | None = Field(description="Among the labels that it names.")
-    share: float = Field(description="Of the blend's logit: what is lost without this source.")
+    score: float = Field(description="A member's score, else a cosine or the share of nearest texts.")
+    place: int | None = Field(description="Rank among the labels it lists.")
+    share: float = Field(description="Loss in the blend's logit without this source.")
     tokens: list[TokenPart]
 
 
 class Label(BaseModel):
-    """A label's name, and what it says where the model knows it."""
+    """A label's name, and its text if the model has it."""
 
     label: str
     text: str | None
-    count: int | None = Field(description="Training documents with this label, where the model knows it.")
+    count: int | None = Field(description="Training documents with this label, if the model knows it.")
 
 
 class Explained(Label):
@@ -92,28 +90,28 @@ class Explained(Label):
     value: float
     rest: float
     tokens: list[TokenPart]
-    unread: int = Field(description="Words at the end of a long text that were not tried, when not exact.")
-    votes: list[SourceVote] = Field(description="Of a blend what each of its sources says, the loudest first.")
-    nearest: list[NearText] = Field(description="The nearest training texts of the label, where the model carries any.")
+    unread: int = Field(description="Words at the end of a long text that were not examined, if not exact.")
+    votes: list[SourceVote] = Field(description="For a blend, the contributions of its sources, largest first.")
+    nearest: list[NearText] = Field(description="The nearest training texts of the label, if the model has any.")
 
 
 class ExplainReply(BaseModel):
-    """One explanation a label, in the order asked for."""
+    """One explanation per label, in the requested order."""
 
     explanations: list[Explained]
-    unknown: list[str] = Field(description="Words of the text that no part of the model reads.")
+    unknown: list[str] = Field(description="Words of the text that no part of the model knows.")
 
 
 class LabelsReply(BaseModel):
-    """Labels found, the best match first; `more` if there are others, `total` with them."""
+    """Labels found, best match first; `more` if there are others, `total` includes them."""
 
     labels: list[Label]
     more: bool
-    total: int = Field(description="Labels that hold the query, as far as was looked: the first 100,000 places.")
+    total: int = Field(description="Labels that contain the query, among the first 100,000 matches.")
 
 
 class AddedLabel(BaseModel):
-    """A label that the model is to know, from its text and perhaps texts that have it."""
+    """A label to add, with its text and optional example texts."""
 
     model_config = _STRICT
 
@@ -123,7 +121,7 @@ class AddedLabel(BaseModel):
 
 
 class ChangeRequest(BaseModel):
-    """Labels to remove, and then labels to add."""
+    """Labels to remove, then labels to add."""
 
     model_config = _STRICT
 
@@ -132,7 +130,7 @@ class ChangeRequest(BaseModel):
 
 
 class ChangeReply(BaseModel):
-    """The folder holds this version now; `in_service` if this worker answers with it already."""
+    """The version now in the folder; `in_service` if this worker already uses it."""
 
     n_labels: int
     version: str
@@ -145,22 +143,22 @@ class ModelReply(BaseModel):
     version: str
     loaded: str
     n_labels: int
-    stale: bool = Field(description="The folder has changed since; answers are those of the model that was read.")
+    stale: bool = Field(description="The folder has changed since; the old model is still served.")
     limits: dict[str, float]
-    thresholds: bool = Field(description="A precision or the best F1 can be asked for.")
-    tail: float | None = Field(description="The model's own; null: labels of few documents cannot be lifted.")
-    examples: list[str] = Field(description="Texts to try.")
+    thresholds: bool = Field(description="Whether a target precision and the best F1 are available.")
+    tail: float | None = Field(description="The model's own tail exponent; null if it has no propensities.")
+    examples: list[str] = Field(description="Example texts.")
     about: dict[str, Any]
 
 
 class Health(BaseModel):
-    """A sign of life."""
+    """Liveness."""
 
     status: str
 
 
 class Ready(Health):
-    """The model in service answers; `stale` if its folder has changed since it was read."""
+    """Readiness of the model in service; `stale` if its folder has changed since it was read."""
 
     version: str
     stale: bool

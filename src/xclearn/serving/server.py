@@ -1,6 +1,6 @@
-"""`xc serve` from the socket to the last answer: one worker in this process, or a supervisor of several.
+"""`xc serve` from the socket to the last response: one worker in this process, or a supervisor of several.
 
-SIGTERM and Ctrl-C finish what is in flight and end; SIGHUP reads the model folder again.
+SIGTERM and Ctrl-C finish requests in flight and exit; SIGHUP reloads the model folder.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from xclearn.serving.worker import work, work_alone
 
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
-    """Verify the model, listen, and answer until told to stop."""
+    """Verify the model, listen, and serve until told to stop."""
     if RELOAD is not None:
         signal.signal(RELOAD, signal.SIG_IGN)  # until there is something to reload
     listener = _bound(settings.host, settings.port)
     started = time.perf_counter()
     sealed = seal(settings.folder)
     seconds = time.perf_counter() - started
-    live = Live(settings, sealed, Metrics(np.zeros((1, N_VALUES)), 0))  # what cannot answer does not start
+    live = Live(settings, sealed, Metrics(np.zeros((1, N_VALUES)), 0))  # a model that cannot predict does not start
     n_labels = live.now.facts["n_labels"]
     say(f"verified: every byte of {settings.folder} hashed in {seconds:.2f} s, {n_labels:,} labels")
     say(f"serving: {_address(listener)} (process {os.getpid()}, workers: {settings.workers})")
@@ -47,11 +47,11 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that will listen once the model is there."""
+    """A bound socket, which will listen once the model is ready."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(
         family, socket.SOCK_STREAM, socket.IPPROTO_TCP
-    )  # named, or asyncio leaves Nagle's delay on
+    )  # named, as asyncio would otherwise not disable Nagle's algorithm
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -69,6 +69,6 @@ def _address(listener: socket.socket) -> str:
 
 
 def _share_cores(n_threads: int) -> None:
-    """Matrix libraries of the workers take no more than their share, unless the user has said otherwise."""
+    """Limit the threads of matrix libraries to a worker's share, unless set by the user."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, str(n_threads))

@@ -1,4 +1,4 @@
-"""What a server is told when it starts, and what it refuses of a request. Imports nothing of the extra."""
+"""Settings of a server, and its limits on requests. Imports nothing of the extra."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from typing import final
 from xclearn.errors import ConfigError, DataError
 
 _PORT = re.compile(r":\d*$")
-_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # JSON can write them; no text holds them
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # possible in JSON, but not in texts
 
 
 @final
 @dataclass(frozen=True)
 class Limits:
-    """The largest request that is answered."""
+    """Limits on requests."""
 
     max_body: int = 8 << 20  # bytes
-    max_texts: int = 1000  # in one request
-    max_characters: int = 20_000  # of one text
+    max_texts: int = 1000  # per request
+    max_characters: int = 20_000  # per text
     max_k: int = 1000  # labels per text
-    max_answer: int = 100_000  # labels for all texts together
-    max_names: int = 1000  # labels named in a request
-    timeout: float = 30.0  # seconds from the request's header to its answer
+    max_answer: int = 100_000  # labels for all texts of a request
+    max_names: int = 1000  # label names per request
+    timeout: float = 30.0  # seconds from a request's header to its response
     header_timeout: float = 10.0  # seconds from the connection, or the header's first byte, to its end
-    body_timeout: float = 15.0  # seconds for the body to come, and for the client to take what is written
-    idle_timeout: float = 60.0  # seconds that a connection may be quiet between two requests
-    max_connections: int = 1000  # of a worker
-    max_bodies: int = 64 << 20  # bytes of all bodies that a worker holds, those up to 64 KiB not counted
-    max_wait: float = 0.25  # seconds that a short request may have to wait for its turn; a long one half of timeout
+    body_timeout: float = 15.0  # seconds to receive the body, and for the client to read the response
+    idle_timeout: float = 60.0  # seconds that a connection may be idle between requests
+    max_connections: int = 1000  # per worker
+    max_bodies: int = 64 << 20  # bytes of all bodies above 64 KiB that a worker holds
+    max_wait: float = 0.25  # seconds that a short request may wait for its turn; a long one half of timeout
 
     def check_texts(self, texts: Sequence[str]) -> None:
-        """Refuse too many texts, a text that is too long, and characters that no text has."""
+        """Raise for too many texts, long texts, and invalid characters."""
         if len(texts) > self.max_texts:
             allowed = f"at most {self.max_texts:,}"
             todo = "Send them in several requests."
@@ -51,20 +51,20 @@ class Limits:
                 allowed = f"at most {self.max_characters:,} characters"
                 raise DataError("the text is too long", where=f"texts[{row}]", got=len(text), allowed=allowed)
             if found := _NO_TEXT.search(text):
-                what = "the text holds a NUL or half a character"
+                what = "the text contains a NUL or a lone surrogate"
                 raise DataError(what, where=f"texts[{row}], character {found.start()}", got=found.group())
 
     def check_k(self, k: int, n_texts: int) -> None:
-        """Refuse a number of labels that makes no sense, or an answer that would be too long."""
+        """Raise if k is out of range or the response would be too long."""
         if not 1 <= k <= self.max_k:
             raise ConfigError("out of range", where="k", got=k, allowed=f"1 to {self.max_k:,}")
         if k * n_texts > self.max_answer:
             allowed = f"at most {self.max_answer:,} labels for all texts"
-            todo = "Ask in several requests."
-            raise ConfigError("too many labels in one answer", where="k", got=k, allowed=allowed, todo=todo)
+            todo = "Use several requests."
+            raise ConfigError("too many labels in one response", where="k", got=k, allowed=allowed, todo=todo)
 
     def check_names(self, names: Sequence[str], where: str) -> None:
-        """Refuse too many names of labels."""
+        """Raise for too many label names."""
         if len(names) > self.max_names:
             allowed = f"at most {self.max_names:,}"
             raise ConfigError("too many labels in one request", where=where, got=len(names), allowed=allowed)
@@ -73,17 +73,17 @@ class Limits:
 @final
 @dataclass(frozen=True)
 class Settings:
-    """One server."""
+    """Settings of a server."""
 
     folder: Path
     host: str = "127.0.0.1"
     port: int = 8080
     workers: int = 1
-    token: str | None = field(default=None, repr=False)  # what a client must show, if anything
-    cors_origins: tuple[str, ...] = ()  # pages of other hosts that may ask
-    allow_hosts: tuple[str, ...] = ()  # names under which the server is asked, besides its own; * for any
+    token: str | None = field(default=None, repr=False)  # the token that clients must send, if any
+    cors_origins: tuple[str, ...] = ()  # other origins whose pages have access
+    allow_hosts: tuple[str, ...] = ()  # additional host names of the server; * for any
     limits: Limits = Limits()
-    trial_timeout: float = 300.0  # seconds that a model may take to be read and tried, or to change its labels
+    trial_timeout: float = 300.0  # seconds to load and test a model, or to change its labels
 
     def answers_for(self, host: str) -> bool:
         """Whether the host of a request is one of ours. A page of a stranger can bind its own name to our address, and

@@ -1,7 +1,7 @@
-"""Several workers, which share the socket, the copy of the model and the metrics, and the process that replaces them.
+"""Supervises several workers, which share the socket, the copy of the model and the metrics.
 
-A worker that ends is replaced, after a pause that doubles each time one ends soon after its start; one that does so too
-often is given up. SIGHUP makes one copy of the folder for all. Knows nothing about HTTP.
+A worker that dies is replaced, after a pause that doubles each time one dies soon after its start; after too many such
+deaths it is given up. SIGHUP makes one new copy of the folder for all. Knows nothing about HTTP.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from xclearn.serving.trial import SPAWN, candidate
 
 RELOAD = getattr(signal, "SIGHUP", None)  # not on Windows
 STOP = (signal.SIGINT, signal.SIGTERM)
-_SOON = 10.0  # seconds; a worker that ends within them after its start may never be able to serve
+_SOON = 10.0  # seconds; a worker that dies sooner after its start may never be able to serve
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before the next start
-_MOST_ENDS = 5  # in a row, each soon after its start
+_MOST_ENDS = 5  # consecutive, each soon after the start
 
 Work = Callable[[Settings, socket.socket, Any, int, Sealed, Connection], None]
 
@@ -40,14 +40,14 @@ Work = Callable[[Settings, socket.socket, Any, int, Sealed, Connection], None]
 @final
 @dataclass(eq=False)
 class _Place:
-    """One of the workers, and those that take its place."""
+    """A worker and its replacements."""
 
     number: int
     process: SpawnProcess | None = None
-    models: Connection | None = None  # where it gets the next one from
+    models: Connection | None = None  # the pipe that sends it new models
     started: float = 0.0
-    due: float = 0.0  # when the next is to start, if none runs
-    ends: int = 0  # in a row, each soon after the start
+    due: float = 0.0  # when the next one starts, if none runs
+    ends: int = 0  # consecutive deaths soon after the start
     given_up: bool = False
 
 
@@ -74,7 +74,7 @@ class Supervisor:
         os.set_blocking(self._wake_write, False)
 
     def run(self, work: Work) -> None:
-        """Until the last worker has ended; an error if that was not asked for."""
+        """Run until the last worker has ended; raises if nobody requested it."""
         for number in (*STOP, *([] if RELOAD is None else [RELOAD])):
             signal.signal(number, self._signalled)
         while self._running() or not (self._stopping or all(place.given_up for place in self._places)):
@@ -91,21 +91,21 @@ class Supervisor:
             self._reload()
             self._folder.look()
         if not self._stopping:
-            what = f"every worker ended within {_SOON:g} s of its start, {_MOST_ENDS} times in a row"
-            raise XclearnError(what, where=str(self._settings.folder), todo="Try --workers 1, which says why.")
+            what = f"every worker died within {_SOON:g} s of its start, {_MOST_ENDS} times in a row"
+            raise XclearnError(what, where=str(self._settings.folder), todo="Run with --workers 1 to see why.")
 
     def _running(self) -> list[SpawnProcess]:
         return [place.process for place in self._places if place.process is not None]
 
     def _patience(self, now: float) -> float:
-        """Seconds until something is due."""
+        """Seconds until the next start is due."""
         due = [place.due - now for place in self._places if place.process is None and not place.given_up]
         return max(0.0, min([LOOK_EVERY, *([] if self._stopping else due)]))
 
     def _signalled(self, number: int, _: object) -> None:
         if number in STOP:
             self._stopping = True
-            self._listener.close()  # it would go on taking connections that nobody accepts
+            self._listener.close()  # it would keep queueing connections that nobody accepts
             for process in self._running():
                 process.terminate()
         else:
@@ -113,7 +113,7 @@ class Supervisor:
         self._wake()
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it is awake already
+        with contextlib.suppress(BlockingIOError):  # it is already awake
             os.write(self._wake_write, b"\0")
 
     def _start(self, place: _Place, work: Work) -> None:
@@ -123,11 +123,11 @@ class Supervisor:
         place.started = time.monotonic()
         place.process.start()
         theirs.close()
-        if self._stopping:  # told while it started
+        if self._stopping:  # stopped while it started
             place.process.terminate()
 
     def _bury(self, place: _Place) -> None:
-        """Say that a worker ended, and when the next one starts, if any does."""
+        """Report that a worker died, and when it is replaced, if it is."""
         process, place.process = place.process, None
         if place.models is not None:
             place.models.close()
@@ -135,17 +135,17 @@ class Supervisor:
             return
         now = time.monotonic()
         place.ends = place.ends + 1 if now - place.started < _SOON else 0
-        said = f"worker {process.pid} ended with exit code {process.exitcode}"
+        said = f"worker {process.pid} died with exit code {process.exitcode}"
         if place.ends >= _MOST_ENDS:
             place.given_up = True
-            self._say(f"{said} within {_SOON:g} s of its start, {place.ends} times in a row; it is given up")
+            self._say(f"{said} within {_SOON:g} s of its start, {place.ends} times in a row; giving it up")
             return
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** max(0, place.ends - 1))
         place.due = now + pause
-        self._say(f"{said}; another one takes its place in {pause:g} s")
+        self._say(f"{said}; replacing it in {pause:g} s")
 
     def _reload(self) -> None:
-        """Copy and try the folder beside all else; then give the copy to all workers."""
+        """Copy and test the folder in the background, then send the copy to all workers."""
         if self._loading is not None and not self._loading.is_alive():
             self._loading = None
             if self._loaded is not None:
@@ -165,7 +165,7 @@ class Supervisor:
     def _hand_over(self, sealed: Sealed) -> None:
         self._folder.replace(sealed)
         for place in self._places:
-            place.ends, place.given_up = 0, False  # another model is another chance
+            place.ends, place.given_up = 0, False  # a new model is a new chance
             if place.process is not None and place.models is not None:
-                with contextlib.suppress(OSError):  # it has ended: the next one starts with this model
+                with contextlib.suppress(OSError):  # it has died: the next one starts with this model
                     place.models.send(sealed)

@@ -1,7 +1,7 @@
-"""A model is tried before it serves: copied, verified, and asked for a few texts, in a process of its own.
+"""Tests a model before it serves: copies it, verifies it, and predicts a few texts in a separate process.
 
-A model that ends the process that reads it, by a fault of the native core or for want of memory, ends that one. Knows
-nothing about HTTP.
+A model that crashes its process, by a bug in the native core or lack of memory, crashes only that one. Knows nothing
+about HTTP.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from xclearn.inference.sealed import Sealed, seal
 from xclearn.serving.settings import Settings
 from xclearn.text.documents import TEXTS
 
-SPAWN = multiprocessing.get_context("spawn")  # a fork would copy locks of threads that it does not copy
-_MOST_LABELS = 5  # whose names are asked for
-_LAST_WORDS = 1.0  # seconds that a process may take to end after it has said all
+SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the locks of threads but not the threads
+_MOST_LABELS = 5  # labels whose names are used as texts
+_LAST_WORDS = 1.0  # seconds that a process may take to exit after its result
 
 
 def sealed_predictor(sealed: Sealed, n_threads: int) -> Predictor:
-    """A model for texts that has answered some."""
+    """A text model that has predicted some texts."""
     predictor = Predictor(sealed.model(), n_threads)
     reads = predictor.model.servable.vectoriser.reads
     where = str(sealed.folder)
     if reads != TEXTS:
-        raise ModelError("the server reads texts", where=where, got=reads, allowed=TEXTS)
+        raise ModelError("the server needs a model for texts", where=where, got=reads, allowed=TEXTS)
     _ask(predictor, where)
     return predictor
 
 
 def candidate(settings: Settings) -> Sealed:
-    """What the folder holds now, if a process could serve it."""
+    """A copy of the folder's current model, if a test process could serve it."""
     sealed = seal(settings.folder)
     try:
         _try(sealed, settings)
@@ -48,11 +48,11 @@ def candidate(settings: Settings) -> Sealed:
 
 
 def _ask(predictor: Predictor, where: str) -> None:
-    """The first texts: nothing, and what some labels are called."""
+    """Predict test texts: an empty one, and the names of some labels."""
     texts = ["", *predictor.labels.names[:_MOST_LABELS], " ".join(predictor.labels.names[:_MOST_LABELS])]
     found = predictor.predict(texts, 1)
     if not np.isfinite(found.scores[found.ids >= 0]).all():
-        raise ModelError("the model gives scores that are no numbers", where=where)
+        raise ModelError("the model's scores are not numbers", where=where)
 
 
 def _try(sealed: Sealed, settings: Settings) -> None:
@@ -62,11 +62,11 @@ def _try(sealed: Sealed, settings: Settings) -> None:
 
 
 def said_by(attempt: Callable[..., None], arguments: tuple[Any, ...], seconds: float, *, where: str) -> Any:
-    """What a process of its own sends; one that sends nothing for so long is killed, as nobody could wait for it."""
+    """The result of `attempt` in a separate process, which is killed if it takes too long."""
     here, there = SPAWN.Pipe(duplex=False)
     process = SPAWN.Process(target=attempt, args=(*arguments, there), daemon=True)
     with here:
-        with there:  # closed on this side, or its end would not be seen
+        with there:  # closed on this side, or its exit would not be noticed
             process.start()
         try:
             if here.poll(seconds):
@@ -74,15 +74,15 @@ def said_by(attempt: Callable[..., None], arguments: tuple[Any, ...], seconds: f
         except EOFError:
             process.join()
             got, todo = f"exit code {process.exitcode}", "Run: xc verify MODEL"
-            raise ModelError("the model ended the process that tried it", where=where, got=got, todo=todo) from None
+            raise ModelError("the model crashed the process that tested it", where=where, got=got, todo=todo) from None
         finally:
             _end(process)
-    todo = "If it is merely large, raise --trial-timeout."
+    todo = "If it is just large, raise --trial-timeout."
     raise ModelError("the model took too long", where=where, allowed=f"{seconds:g} s", todo=todo)
 
 
 def _end(process: SpawnProcess) -> None:
-    """Wait for one that has said all, and do not wait for one that hangs."""
+    """Wait for a finished process, and kill one that hangs."""
     process.join(_LAST_WORDS)
     if process.is_alive():
         process.kill()
@@ -98,5 +98,5 @@ def _attempt(sealed: Sealed, n_threads: int, answer: Connection) -> None:
 
 
 def told(error: Exception) -> str:
-    """An error in one sentence, also one that should not have come."""
+    """Any error, even an unexpected one, as one sentence."""
     return str(error) if isinstance(error, XclearnError | OSError) else f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Whose turn it is: short work does not wait behind long work, and what would wait too long is refused.
+"""Scheduling: short work does not wait behind long work, and work that would wait too long is rejected.
 
 Knows nothing about models or HTTP.
 """
@@ -20,16 +20,16 @@ _T = TypeVar("_T")
 
 @final
 class Busy(XclearnError):
-    """There is no room for a request now."""
+    """The server is overloaded."""
 
     def __init__(self, what: str, seconds: float = 1.0) -> None:
-        super().__init__(what, todo="Ask again later, or for less at once.")
-        self.seconds = seconds  # after which asking again makes sense
+        super().__init__(what, todo="Try again later, or with a smaller request.")
+        self.seconds = seconds  # when to try again
 
 
 @final
 class TwoQueues(Generic[_T]):
-    """Short and long, which take turns where both wait; each in the order of coming."""
+    """Queues for short and long work, which alternate if both wait; each is first in, first out."""
 
     def __init__(self) -> None:
         self.short: deque[_T] = deque()
@@ -40,7 +40,7 @@ class TwoQueues(Generic[_T]):
         return len(self.short) + len(self.long)
 
     def next(self) -> _T:
-        """The one whose turn it is."""
+        """The next item."""
         short = bool(self.short) and (self._short_is_next or not self.long)
         self._short_is_next = not short
         return (self.short if short else self.long).popleft()
@@ -57,7 +57,7 @@ class Turns:
         self._waiting: TwoQueues[asyncio.Future[None]] = TwoQueues()
 
     async def run(self, long: bool, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """What the call gives, when it has had its turn."""
+        """The result of the call, after waiting for its turn."""
         if self._free:
             self._free -= 1
         else:
@@ -66,7 +66,7 @@ class Turns:
         answer = asyncio.wrap_future(task)
         loop = asyncio.get_running_loop()
 
-        def ended(_: object) -> None:  # also when whoever asked has gone
+        def ended(_: object) -> None:  # also if the caller has gone
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._pass_on)
 
@@ -75,18 +75,18 @@ class Turns:
 
     async def _wait(self, long: bool) -> None:
         if len(self._waiting) >= self._most:
-            raise Busy("more requests wait than the server can answer")
+            raise Busy("more requests are waiting than the server can handle")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         (self._waiting.long if long else self._waiting.short).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # its turn came at the same moment
+            if turn.done() and not turn.cancelled():  # cancelled just as its turn came
                 self._pass_on()
             raise
 
     def _pass_on(self) -> None:
-        """The next one that still waits has its turn."""
+        """Start the next call that is still waiting."""
         while self._waiting:
             if not (turn := self._waiting.next()).done():
                 turn.set_result(None)

@@ -1,4 +1,4 @@
-"""One worker: the application under uvicorn, and the models that it gets while it runs."""
+"""One worker: the application under uvicorn, and the models it receives while it runs."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _Reloading = Callable[[_Stop], Coroutine[Any, Any, None]]
 def work(
     settings: Settings, listener: socket.socket, values: Any, row: int, sealed: Sealed, models: Connection
 ) -> None:
-    """A worker in a process of its own; the supervisor sends the next `models`."""
+    """A worker in its own process; the supervisor sends new `models`."""
     if RELOAD is not None:
-        signal.signal(RELOAD, signal.SIG_IGN)  # the supervisor reads the folder, for all
+        signal.signal(RELOAD, signal.SIG_IGN)  # the supervisor reloads for all
     log_to_stdout()
     metrics = Metrics(np.frombuffer(values).reshape(-1, N_VALUES), row)
-    metrics.set(IN_FLIGHT, 0)  # those of a worker that died
+    metrics.set(IN_FLIGHT, 0)  # left over from a worker that died
     live = Live(settings, sealed, metrics)
     sealed.close()
     _answer(settings, live, listener, metrics, lambda stop: _take_from_supervisor(models, live, metrics, stop))
 
 
 def work_alone(settings: Settings, listener: socket.socket, sealed: Sealed, live: Live) -> None:
-    """The only worker, in this process."""
+    """A single worker, in this process."""
     folder, metrics = Folder(sealed, live.metrics), live.metrics
     _answer(settings, live, listener, metrics, lambda _: _take_from_folder(settings, live, folder, metrics))
 
@@ -62,14 +62,14 @@ def _answer(settings: Settings, live: Live, listener: socket.socket, metrics: Me
         lifespan="off",
         ws="none",
         log_config=None,
-        log_level="error",  # a malformed request is counted; a line each would fill the disk
+        log_level="error",  # malformed requests are counted; logging each would fill the disk
         access_log=False,
         server_header=False,
     )
     server = _Server(config)
 
     def stop(number: int = signal.SIGTERM, _: object = None) -> None:
-        server.force_exit = told_to_stop.is_set() and number == signal.SIGINT  # Ctrl-C twice waits for nobody
+        server.force_exit = told_to_stop.is_set() and number == signal.SIGINT  # a second Ctrl-C exits at once
         told_to_stop.set()
         server.should_exit = True
 
@@ -89,14 +89,14 @@ def _answer(settings: Settings, live: Live, listener: socket.socket, metrics: Me
 
 @final
 class _Server(uvicorn.Server):
-    """uvicorn's server, which leaves the signals to us and resets nobody who has connected."""
+    """uvicorn's server, without its signal handling, and without resetting connections on shutdown."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take up the connections that wait to be accepted: closing the socket would reset them."""
+        """Accept pending connections, which closing the socket would reset."""
         loop = asyncio.get_running_loop()
         for listener in sockets or []:
             if refuse_new(listener):
@@ -114,7 +114,7 @@ class _Server(uvicorn.Server):
 
 
 async def _handshakes_end(listener: socket.socket) -> None:
-    """Wait until nobody is about to be connected, but not for those who may never be."""
+    """Wait until no handshake is in progress, with a limit for handshakes that never end."""
     loop = asyncio.get_running_loop()
     end = loop.time() + LONGEST_HANDSHAKE
     await asyncio.sleep(HANDSHAKE)  # a first packet that came before is by now seen as a handshake
@@ -123,7 +123,7 @@ async def _handshakes_end(listener: socket.socket) -> None:
 
 
 async def _take_from_folder(settings: Settings, live: Live, folder: Folder, metrics: Metrics) -> None:
-    """Read the folder again at each SIGHUP; what cannot be served leaves the old model in place."""
+    """Reload the folder at each SIGHUP; a model that cannot be served leaves the old one in place."""
     asked = asyncio.Event()
     if RELOAD is not None:
         asyncio.get_running_loop().add_signal_handler(RELOAD, asked.set)
@@ -144,7 +144,7 @@ async def _take_from_folder(settings: Settings, live: Live, folder: Folder, metr
 
 
 async def _take_from_supervisor(models: Connection, live: Live, metrics: Metrics, stop: _Stop) -> None:
-    """Take every model that the supervisor sends; it has tried them."""
+    """Serve every model that the supervisor sends, which it has tested."""
     came, loop = asyncio.Event(), asyncio.get_running_loop()
     while True:
         loop.add_reader(models.fileno(), came.set)
@@ -154,7 +154,7 @@ async def _take_from_supervisor(models: Connection, live: Live, metrics: Metrics
         try:
             sealed = models.recv()
         except (EOFError, OSError):
-            stop()  # the supervisor was killed: a worker without one would hold the port for ever
+            stop()  # the supervisor was killed: an orphaned worker would hold the port forever
             return
         try:
             await live.take(sealed)

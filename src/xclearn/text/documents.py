@@ -22,7 +22,7 @@ TEXTS, SPARSE, DENSE = "texts", "sparse features", "dense features"
 def documents_kind(documents: Documents) -> str:
     """`TEXTS`, `SPARSE` or `DENSE`; anything else is an error."""
     if isinstance(documents, str):
-        raise DataError("one text came, not a list", got=documents, todo="Put it into a list: [text].")
+        raise DataError("not a list of texts but one text", got=documents, todo="Pass [text].")
     if sp.issparse(documents):
         return SPARSE
     if isinstance(documents, np.ndarray):
