@@ -10,6 +10,8 @@ import torch
 from planted import planted
 
 from xclearn import algorithms
+from xclearn.algorithms.decaf import Decaf
+from xclearn.algorithms.dual_encoder import DualEncoder
 from xclearn.algorithms.elias import Elias
 from xclearn.algorithms.elias.stages import Phase
 from xclearn.algorithms.one_vs_all import OneVsAll
@@ -20,9 +22,10 @@ from xclearn.parts.calibration import Calibration
 from xclearn.parts.ranks import Ranks
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.checkpoint import Checkpoint
+from xclearn.training.loop import train
 from xclearn.training.prepare import prepare
 from xclearn.training.run import Run
-from xclearn.training.sharding import job, make_equal
+from xclearn.training.sharding import job, kept_rows, make_equal
 from xclearn.training.stage import Stopping
 
 ADAM = Phase(label_lr=0.01)
@@ -38,6 +41,25 @@ CASES: dict[str, Callable[[], Algorithm]] = {
         first_epochs=3, second_epochs=3, label_optimiser="adam", first=ADAM, second=ADAM, stopping=Stopping()
     ),
     "xml_cnn": lambda: XmlCnn(epochs=2),
+    "decaf": lambda: Decaf(ranker="exact", surrogate_epochs=3, ranker_epochs=3),
+    "decaf sampled": lambda: Decaf(
+        ranker="sampled", surrogate_epochs=3, ranker_epochs=3, n_negatives=20, stopping=Stopping()
+    ),
+    "decaf, few drawn": lambda: Decaf(
+        ranker="sampled", surrogate_epochs=1, ranker_epochs=1, n_negatives=1, batch_size=1, embedding_dim=8
+    ),
+    "decaf without texts": lambda: Decaf(ranker="exact", surrogate_epochs=1, ranker_epochs=3, label_text=False),
+    "dual": lambda: DualEncoder(epochs=3, row_epochs=2, n_negatives=N_LABELS, stopping=Stopping()),
+    "dual, drawn": lambda: DualEncoder(
+        epochs=4,
+        n_negatives=20,
+        hard_negatives=2,
+        refresh_every=1,
+        label_documents=True,
+        average=0.3,
+        row_negatives="drawn",
+        row_epochs=2,
+    ),
 }
 
 
@@ -45,17 +67,28 @@ def data() -> Dataset:
     return planted(n_labels=N_LABELS, train=6)
 
 
+HOLDING = [
+    OneVsAll(label_optimiser="adam", label_lr=0.01),
+    Decaf(ranker="exact", surrogate_epochs=1, ranker_epochs=1),
+    DualEncoder(epochs=1, row_epochs=1),
+    DualEncoder(epochs=1, row_epochs=1, row_negatives="drawn"),
+]
+
+
 def held_rows(algorithm: Algorithm) -> dict[str, list[int]]:
-    """The shapes of what the module of its stage holds for labels."""
+    """The shapes of what the module of its last stage holds for labels."""
     prepared, run = prepare(data(), algorithm.vectoriser, None, 0), Run(CPU, 0, Checkpoint(None), lambda _: None)
-    (stage,) = algorithm._resolve(prepared.size, "cpu")._stages(prepared, run)
-    return {name: list(v.shape) for name, v in stage.module.state_dict().items() if name.startswith("classifier.")}
+    for stage in algorithm._resolve(prepared.size, "cpu")._stages(prepared, run):
+        module = stage.module
+        train(stage, run)
+    rows = {name.removeprefix("module.") for name in kept_rows(module)}
+    return {name: list(value.shape) for name, value in module.state_dict().items() if name in rows}
 
 
 def planned(algorithm: Algorithm, ranks: Ranks) -> int:
-    """Bytes of parameters in the plan."""
+    """Bytes of parameters in the plan of the last stage."""
     size = dataclasses.replace(prepare(data(), algorithm.vectoriser, None, 0).size, n_processes=ranks.count)
-    return algorithm._resolve(size, "cpu")._plan(size, "cpu").stages[0].parameters
+    return algorithm._resolve(size, "cpu")._plan(size, "cpu").stages[-1].parameters
 
 
 def made_equal(ranks: Ranks) -> list[float]:
@@ -86,8 +119,8 @@ def main(out: Path) -> None:
             if ranks.is_first:
                 fitted.save(out / name)
         told = {
-            "rows": held_rows(OneVsAll(label_optimiser="adam", label_lr=0.01)),
-            "bytes": planned(OneVsAll(), ranks),
+            "rows": [held_rows(algorithm) for algorithm in HOLDING],
+            "bytes": [planned(algorithm, ranks) for algorithm in HOLDING],
             "equal": made_equal(ranks),
             "refused": refused(),
         }

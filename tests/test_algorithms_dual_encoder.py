@@ -15,6 +15,7 @@ from xclearn.algorithms.dual_encoder.tasks import ExactRowTask
 from xclearn.data import Dataset
 from xclearn.errors import DataError
 from xclearn.inference.native import NativePredictor, native_predictor
+from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.rows import SparseRows
 from xclearn.text import Subwords
 from xclearn.training.checkpoint import Checkpoint
@@ -108,7 +109,7 @@ def exact_task(n_labels: int = 7, dim: int = 5, lr: float = 0.1) -> ExactRowTask
     relevance.data[:] = 1
     positives = SparseRows.of(relevance, torch.device("cpu"))
     counts = torch.from_numpy(np.asarray(relevance.sum(axis=0)).ravel())
-    return ExactRowTask.starting_at(texts, counts, 2.0, vectors, positives, 20.0, lr)
+    return ExactRowTask.starting_at(LabelRows(0, n_labels), texts, counts, 2.0, vectors, positives, 20.0, lr)
 
 
 def test_rows_against_all_labels_start_at_their_texts_with_as_many_labels_likely_as_relevant():

@@ -1,6 +1,7 @@
 """Two processes against one: the same model within rounding, half of the rows each; and what a killed one leaves.
 
-Encoder and rows of both differ by at most `TOLERANCE` of the largest value: sums over labels are made in another order.
+All weights of both differ by at most `TOLERANCE` of the largest value: sums over labels are made in another order. A
+text network magnifies what differs with every epoch, and a start changed by 1e-7 does as much: there it is `LOOSER`.
 """
 
 import json
@@ -13,15 +14,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sharded_job import CASES, N_LABELS, data, held_rows, planned
+from sharded_job import CASES, HOLDING, N_LABELS, data, held_rows, planned
 
-from xclearn.algorithms.one_vs_all import OneVsAll
+from xclearn import algorithms
 from xclearn.data import write_dataset
 from xclearn.inference.folder import load_model
+from xclearn.inference.tensors import read_tensors
 from xclearn.parts.ranks import Ranks
 
 TOLERANCE = 1e-5
-EPOCHS = 100  # of the run that is killed: enough to be killed in
+LOOSER = 1e-3
+# Of runs that are killed: the first stage, and epochs that are enough to be killed in.
+KILLED: dict[str, tuple[str, dict[str, object]]] = {
+    "one_vs_all": ("train", {"epochs": 100}),
+    "decaf": ("surrogate", {"ranker": "exact", "surrogate_epochs": 4, "ranker_epochs": 1}),
+}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -31,37 +38,33 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder into which two processes wrote their models and what they held."""
     out = tmp_path_factory.mktemp("told")
     script = Path(__file__).with_name("sharded_job.py")
-    subprocess.run([*TORCHRUN, "2", str(script), str(out)], env=ENVIRONMENT, check=True, timeout=240)
+    subprocess.run([*TORCHRUN, "2", str(script), str(out)], env=ENVIRONMENT, check=True, timeout=480)
     return out
 
 
 def arrays(folder: Path) -> dict[str, np.ndarray]:
-    servable = load_model(folder).servable
-    parts = {"encoder": servable.encoders["document"], "rows": servable.scorers[0]}
-    return {
-        f"{part}.{name}": value
-        for part, owner in parts.items()
-        for name, value in vars(owner).items()
-        if isinstance(value, np.ndarray)
-    }
+    """All that a model folder holds as floats."""
+    tensors, _ = read_tensors(folder / "tensors.safetensors")
+    return {name: value for name, value in tensors.items() if value.dtype == np.float32}
 
 
-def assert_same_model(one: Path, other: Path) -> None:
+def assert_same_model(one: Path, other: Path, tolerance: float = TOLERANCE, share: float = 1.0) -> None:
+    """`share` of the values of each array differ by less than the tolerance."""
     expected, actual = arrays(one), arrays(other)
     assert len(expected) >= 3
     assert expected.keys() == actual.keys()
     for name, value in expected.items():
         assert value.shape == actual[name].shape
-        difference = np.abs(value - actual[name]).max() / np.abs(value).max()
-        print(f"{name}: largest difference {difference:.1e} of the largest value")
-        assert difference < TOLERANCE
+        difference = np.quantile(np.abs(value - actual[name]), share) / np.abs(value).max()
+        print(f"{name}: difference of {difference:.1e} of the largest value")
+        assert difference < tolerance
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_train_the_model_of_one(told: Path, tmp_path: Path, case: str) -> None:
     alone = CASES[case]().fit(data(), device="cpu")
     alone.save(tmp_path / "alone")
-    assert_same_model(tmp_path / "alone", told / case)
+    assert_same_model(tmp_path / "alone", told / case, LOOSER if case.startswith("decaf") else TOLERANCE)
     documents = data().split("test").documents
     np.testing.assert_array_equal(
         alone.predict(documents, 1).ids, type(alone).load(told / case).predict(documents, 1).ids
@@ -69,14 +72,15 @@ def test_two_processes_train_the_model_of_one(told: Path, tmp_path: Path, case: 
     assert load_model(told / case).about["training"]["processes"] == 2
 
 
-def test_each_process_holds_half_of_the_rows_and_of_their_state(told: Path) -> None:
+@pytest.mark.parametrize("which", range(len(HOLDING)))
+def test_each_process_holds_half_of_the_rows_and_of_their_state(told: Path, which: int) -> None:
     facts = [json.loads((told / f"told-{rank}.json").read_text()) for rank in (0, 1)]
-    whole = held_rows(OneVsAll(label_optimiser="adam", label_lr=0.01))
-    assert len(whole) == 4  # rows, both moments, step counts
+    whole = held_rows(HOLDING[which])
+    assert len(whole) == (4, 2, 1, 1)[which]  # rows, both moments, step counts; biases and refinements; rows
     for name, (n_rows, width) in whole.items():
         assert n_rows == N_LABELS
-        assert [fact["rows"][name] for fact in facts] == [[75, width], [76, width]]
-    assert facts[0]["bytes"] < planned(OneVsAll(), Ranks())
+        assert [fact["rows"][which][name] for fact in facts] == [[75, width], [76, width]]
+    assert facts[0]["bytes"][which] < planned(HOLDING[which], Ranks())
 
 
 def test_what_drifted_apart_is_made_equal(told: Path) -> None:
@@ -90,9 +94,9 @@ def test_an_algorithm_that_cannot_share_says_so_once(told: Path) -> None:
     assert said.startswith("label_tree: processes cannot share its label rows; got '2 processes'.")
 
 
-def train(data_folder: Path, out: Path, *more: str, processes: int = 1) -> subprocess.Popen[str]:
-    settings = ["--set", f"epochs={EPOCHS}"]
-    command = ["xclearn", "train", str(data_folder), "-a", "one_vs_all", *settings, "-o", str(out), *more]
+def train(data_folder: Path, out: Path, name: str, *more: str, processes: int = 1) -> subprocess.Popen[str]:
+    settings = [part for setting, value in KILLED[name][1].items() for part in ("--set", f"{setting}={value}")]
+    command = ["xclearn", "train", str(data_folder), "-a", name, *settings, "-o", str(out), *more]
     start = [sys.executable] if processes == 1 else [*TORCHRUN, str(processes)]
     return subprocess.Popen([*start, "-m", *command], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
 
@@ -106,11 +110,14 @@ def process_of(launcher: int, rank: int) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds a process by /proc")
-@pytest.mark.parametrize(("killed", "go_on_with"), [(0, 3), (1, 1)])
-def test_a_killed_process_ends_the_job_and_any_number_goes_on(tmp_path: Path, killed: int, go_on_with: int) -> None:
+@pytest.mark.parametrize(("name", "killed", "go_on_with"), [("one_vs_all", 0, 3), ("decaf", 1, 1)])
+def test_a_killed_process_ends_the_job_and_any_number_goes_on(
+    tmp_path: Path, name: str, killed: int, go_on_with: int
+) -> None:
+    stage, settings = KILLED[name]
     write_dataset(data(), tmp_path / "data")
-    job = train(tmp_path / "data", tmp_path / "model", processes=2)
-    kept = tmp_path / "model.checkpoint" / "current-train.safetensors"
+    job = train(tmp_path / "data", tmp_path / "model", name, processes=2)
+    kept = tmp_path / "model.checkpoint" / f"current-{stage}.safetensors"
     while not kept.exists():
         assert job.poll() is None
         time.sleep(0.01)
@@ -121,8 +128,9 @@ def test_a_killed_process_ends_the_job_and_any_number_goes_on(tmp_path: Path, ki
     (sentence,) = [line for line in said.splitlines() if line.startswith("Error: ")]
     assert sentence.startswith(f"Error: process {1 - killed} of 2: ")
     assert sentence.endswith("run the same command again with --resume.")
-    OneVsAll(epochs=EPOCHS).fit(data(), device="cpu").save(tmp_path / "whole")
-    again = train(tmp_path / "data", tmp_path / "model", "--resume", processes=go_on_with)
-    assert "resumed: stage train after epoch" in again.communicate(timeout=120)[1]
+    algorithms.find(name)(**settings).fit(data(), device="cpu").save(tmp_path / "whole")
+    again = train(tmp_path / "data", tmp_path / "model", name, "--resume", processes=go_on_with)
+    assert f"resumed: stage {stage} after epoch" in again.communicate(timeout=120)[1]
     assert again.returncode == 0
-    assert_same_model(tmp_path / "whole", tmp_path / "model")
+    looser = (LOOSER, 0.5) if name == "decaf" else ()  # after more epochs than above
+    assert_same_model(tmp_path / "whole", tmp_path / "model", *looser)

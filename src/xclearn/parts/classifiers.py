@@ -60,6 +60,7 @@ class RowClassifier(nn.Module):
     The table ends in idle rows that fill up its last block.
     """
 
+    row_state = ("table", "update.first", "update.second", "update.steps")  # by SGD only the table
     table: torch.Tensor
     shadow: torch.Tensor | None
     constants: torch.Tensor

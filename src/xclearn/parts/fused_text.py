@@ -40,18 +40,32 @@ class Back(NamedTuple):
     descent: float  # learning rate of that update
 
 
+def dropped(values: torch.Tensor, share: float, training: bool, around: tuple[int, int] = (0, 0)) -> torch.Tensor:
+    """Dropout of values (C, D); what is kept does not depend on how many rows before and after are elsewhere."""
+    if around == (0, 0):
+        return F.dropout(values, share, training)
+    before, after = around
+    return F.dropout(F.pad(values, (0, 0, before, after)), share, training)[before : before + len(values)]
+
+
 def opened(
-    text: torch.Tensor, dropout: float, seed: torch.Tensor | None, first: int, compute: torch.dtype
+    text: torch.Tensor,
+    dropout: float,
+    seed: torch.Tensor | None,
+    first: int,
+    compute: torch.dtype,
+    around: tuple[int, int] = (0, 0),
 ) -> torch.Tensor:
     """dropout(ReLU(v)) (C, D); positive entries are those that were kept.
 
-    With a `seed` (), dropout is a function of the seed and the row number, which starts at `first`.
+    With a `seed` (), dropout is a function of the seed and the row number, which starts at `first`; else of the number
+    of rows of the block that other processes hold `around` these, before and after.
     """
     if seed is not None:
         from xclearn.parts import triton_text
 
         return triton_text.opened(text, dropout, seed, first, compute)
-    return F.dropout(F.relu(text), dropout).to(compute)
+    return dropped(F.relu(text), dropout, True, around).to(compute)
 
 
 def combined(inner: torch.Tensor, own: Own, mixture: Mixture) -> torch.Tensor:

@@ -40,6 +40,16 @@ class LabelRows:
         shares = (_share(self.n_labels, rank, self.ranks.count) for rank in range(self.ranks.count))
         return [stop - start for start, stop in shares]
 
+    @property
+    def others(self) -> tuple[int, int]:
+        """How many labels before and after these are with other processes."""
+        return self.start, self.n_labels - self.stop
+
+    def part(self, labels: torch.Tensor) -> LabelRows:
+        """Which places of `labels` (m,), ascending, this process holds, as if these were all labels."""
+        here = self.among(labels)
+        return LabelRows(here.start, here.stop, self.ranks, len(labels))
+
     def among(self, labels: torch.Tensor) -> slice:
         """The slice of `labels` (m,), ascending, that this process holds."""
         if self.ranks.count == 1:
@@ -55,11 +65,23 @@ class LabelRows:
         places = labels - self.start
         return places if self.ranks.count == 1 else places.clamp(0, len(self) - 1)
 
+    def loss(self, part: torch.Tensor) -> torch.Tensor:
+        """The sum over processes of their parts of a loss; the gradient is that of this part."""
+        return part if self.ranks.count == 1 else part + (self.ranks.sum(part)[0] - part.detach())
+
     def scores(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Combine the scores of `labels` that each process computed for its `places`."""
         if self.ranks.count == 1:
             return scores
         return self.ranks.sum(scores.masked_fill((labels < self.start) | (labels >= self.stop), 0))[0]
+
+    def spread(self, part: torch.Tensor) -> torch.Tensor:
+        """The standard deviation of all values in the rows (rows, m) of all processes."""
+        if self.ranks.count == 1:
+            return part.std()
+        n_values = self.n_labels * part.shape[1]
+        mean = self.ranks.sum(part.sum())[0] / n_values
+        return (self.ranks.sum((part - mean).square().sum())[0] / (n_values - 1)).sqrt()
 
     def of_all(self, part: torch.Tensor) -> torch.Tensor:
         """The rows (L, …) of all processes, gathered in the first; empty in the others."""

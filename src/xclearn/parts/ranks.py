@@ -37,7 +37,7 @@ class Ranks:
 
     def sum(self, *parts: torch.Tensor) -> list[torch.Tensor]:
         """The sum of each part over processes, in float32, in a single exchange."""
-        if self.count == 1:
+        if self.count == 1 or not parts:
             return list(parts)
         import torch
         from torch import distributed
@@ -61,6 +61,24 @@ class Ranks:
         with self._exchange():
             distributed.all_gather(parts, part.contiguous())
         return torch.cat(parts, dim=1)
+
+    def joined(self, *parts: torch.Tensor) -> list[torch.Tensor]:
+        """Of each part (m, …) the rows of all processes, one after another; m may differ from process to process."""
+        if self.count == 1:
+            return list(parts)
+        import torch
+        from torch import distributed
+
+        lengths = self.beside(torch.tensor([[len(parts[0])]], device=parts[0].device))[0].tolist()
+        found = []
+        with self._exchange():
+            for part in parts:
+                filled = part.new_zeros(max(lengths), *part.shape[1:])  # a gather wants shapes that are equal
+                filled[: len(part)] = part.detach()
+                rows = [torch.empty_like(filled) for _ in lengths]
+                distributed.all_gather(rows, filled)
+                found.append(torch.cat([own[:length] for own, length in zip(rows, lengths, strict=True)]))
+        return found
 
     def below(self, part: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
         """The rows of all processes, concatenated in the first process; empty (0, …) in the others."""

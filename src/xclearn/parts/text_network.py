@@ -24,7 +24,8 @@ from torch.nn.utils import parametrizations
 
 from xclearn.inference import components
 from xclearn.parts.combination import Combine, Gates, make_combination
-from xclearn.parts.fused_text import Mixture, Own
+from xclearn.parts.fused_text import Mixture, Own, dropped
+from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.row_update import RowSgd
 from xclearn.parts.rows import FeatureBatch, SparseRows, bag_vectors
 from xclearn.parts.sparse_products import DeviceProduct, PlainProduct
@@ -45,8 +46,9 @@ class EmbeddingBlock(nn.Module):
         self.skip_gate = nn.Parameter(torch.zeros(dim))
         self.dropout = dropout
 
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        inner = self.linear(F.dropout(F.relu(vectors), self.dropout, self.training))
+    def forward(self, vectors: torch.Tensor, around: tuple[int, int] = (0, 0)) -> torch.Tensor:
+        """Of vectors (n, D), `around` which as many are in other processes."""
+        inner = self.linear(dropped(F.relu(vectors), self.dropout, self.training, around))
         return self.block_gate.sigmoid() * inner + self.skip_gate.sigmoid() * vectors  # (n, D)
 
     def served(self) -> components.GatedBlock:
@@ -61,8 +63,9 @@ class OutputTexts:
     The product is one sparse-dense multiplication, and its gradient one with the transposed matrix.
     """
 
-    def __init__(self, rows: SparseRows) -> None:
+    def __init__(self, rows: SparseRows, held: LabelRows | None = None) -> None:
         self.rows = rows
+        self.held = LabelRows(0, len(rows)) if held is None else held  # outputs whose texts these are
         product = DeviceProduct if rows.indptr.is_cuda else PlainProduct
         self.product: DeviceProduct | PlainProduct = product(rows)
 
@@ -95,7 +98,11 @@ class _StaticProduct(torch.autograd.Function):
 def first_refinement(texts: OutputTexts, table: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
     """Initial refinements (S, D): E z, or noise with the same variance."""
     start = texts.embed(table.detach(), None, sparse=False)
-    return start if noise is None else torch.randn(start.shape, generator=noise).to(start.device) * start.std()
+    if noise is None:
+        return start
+    held = texts.held
+    drawn = torch.randn(held.n_labels, start.shape[1], generator=noise)[held.start : held.stop]
+    return drawn.to(start.device) * held.spread(start)
 
 
 _NEARLY_OPEN = 2.0  # a gate of 0.88
@@ -131,7 +138,9 @@ class Blocks:
 
 @final
 class TextNetwork(nn.Module):
-    """Token table, document encoder and output classifiers."""
+    """Token table, document encoder and output classifiers; of several processes each has some of the outputs."""
+
+    row_state = ("bias", "refinement")
 
     def __init__(
         self,
@@ -157,6 +166,7 @@ class TextNetwork(nn.Module):
         assert starts, "a classifier needs its text or a refinement"
         self.combination = make_combination(combine, dim, starts, blocks.dropout)
         self.texts = own
+        self.rows = own.held
         self.convolved = convolved
         self.dropout = blocks.dropout
         self.use_text = use_text
@@ -174,7 +184,7 @@ class TextNetwork(nn.Module):
         return F.dropout(F.relu(self.document_block(summed)), self.dropout, self.training)
 
     def classifiers(self, outputs: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Weight (S, D) and bias (S,) of all outputs or of `outputs` (S,)."""
+        """Weight (S, D) and bias (S,) of all outputs that are here, or of `outputs` (S,) among them."""
         return reduce(torch.add, self.weighted_parts(outputs)), self._rows(self.bias, outputs)[:, 0]
 
     def weighted_parts(self, outputs: torch.Tensor | None = None) -> list[torch.Tensor]:

@@ -16,6 +16,7 @@ import torch
 
 from xclearn.parts import fused_text
 from xclearn.parts.fused_text import Back, Mixture, Own
+from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.losses import aligned, block_gradient, blocks
 from xclearn.parts.rows import Gathered
 
@@ -29,13 +30,14 @@ class BatchScoring:
     dropout: float  # dropout after the ReLU
     measure: bool  # whether to compute the loss, else NaN
     seed: torch.Tensor | None = None  # () seed of dropout on a GPU
+    rows: LabelRows | None = None  # which outputs of the step this process holds; None: all
     descent: float | None = None  # learning rate for updating refinements directly; None: return their gradient
 
 
 def mixture_loss(x: torch.Tensor, mixture: Mixture, own: Own, positives: Gathered, step: BatchScoring) -> torch.Tensor:
     """Mean over documents of the loss summed over outputs; differentiable in `x` (n, D), `mixture` and `own`.
 
-    `positives.columns` are indices of outputs.
+    `positives.columns` are indices of the outputs of all processes; the loss is over those of this process.
     """
     loss: torch.Tensor = _MixtureLoss.apply(x, *mixture, *own, positives.owner, positives.columns, step)
     return loss
@@ -51,8 +53,8 @@ class _MixtureLoss(torch.autograd.Function):
         own = Own(*shared_and_own[4:])
         gradients = _Gradients(x, mixture, own, step)
         losses = [
-            gradients.add_block(slice(begin, end), owner, columns - begin)
-            for begin, end in blocks(len(own.text), len(x), x.device.type)
+            gradients.add_block(begin, end, owner, columns)
+            for begin, end in blocks(gradients.rows.n_labels, len(x), x.device.type)
         ]
         ctx.save_for_backward(*gradients.of_inputs())
         return torch.stack(losses).sum() / len(x)
@@ -71,6 +73,7 @@ class _Gradients:
         self.mixture = mixture
         self.own = own
         self.step = step
+        self.rows = LabelRows(0, len(own.text)) if step.rows is None else step.rows
         self.dim = x.shape[1]
         # The bias is an extra column of every classifier, so the products include it.
         self.inputs = x.new_zeros(len(x), aligned(self.dim + 1), dtype=step.compute)
@@ -86,13 +89,18 @@ class _Gradients:
         kept = own.refinement if step.descent is None else None
         self.of_refinement = None if kept is None else torch.empty_like(kept)
 
-    def add_block(self, rows: slice, owner: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """Score a block of outputs; returns its summed loss."""
+    def add_block(self, begin: int, end: int, owner: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """Score the outputs of a block that this process holds; returns their summed loss."""
         step = self.step
+        first, last = (min(max(limit, begin), end) for limit in (self.rows.start, self.rows.stop))
+        rows = slice(first - self.rows.start, last - self.rows.start) if first < last else slice(0, 0)
         own = Own(*(None if part is None else part[rows] for part in self.own))  # type: ignore[arg-type]
-        inner = fused_text.opened(own.text, step.dropout, step.seed, rows.start, step.compute)  # (C, D)
+        around = first - begin, end - last
+        inner = fused_text.opened(own.text, step.dropout, step.seed, first, step.compute, around)  # (C, D)
+        if first == last:
+            return self.of_x.new_zeros(())
         weight = fused_text.combined(inner, own, self.mixture)  # (C, width)
-        scores, loss = block_gradient(self.inputs, weight, owner, columns, step.measure)  # (n, C)
+        scores, loss = block_gradient(self.inputs, weight, owner, columns - first, step.measure)  # (n, C)
         self.of_x += scores @ weight
         change = scores.T @ self.shares  # (C, width)
         of_weight = change[:, : self.dim]

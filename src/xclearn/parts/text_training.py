@@ -20,6 +20,7 @@ from xclearn.inference import components
 from xclearn.inference.graph import Game, GameBeam, Graph
 from xclearn.labels.lists import padded_rows
 from xclearn.parts.label_clusters import cluster_relevance, cluster_texts, membership
+from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.losses import all_outputs_loss, worth_measuring
 from xclearn.parts.pair_products import pair_scores
 from xclearn.parts.rows import FeatureRows, Gathered, SparseRows
@@ -59,10 +60,19 @@ class TextTask:
         return self._loss(vectors, relevant._replace(columns=columns), outputs, step)
 
     def _loss(self, vectors: torch.Tensor, relevant: Gathered, outputs: torch.Tensor | None, step: int) -> torch.Tensor:
-        """The loss over all outputs or `outputs` (S,), which `relevant` indexes."""
+        """The loss over all outputs or `outputs` (S,), ascending, which `relevant` indexes."""
         network = self.network
-        n_outputs = self.positives.n_columns if outputs is None else len(outputs)
-        measure = worth_measuring(step, len(vectors) * n_outputs)
+        rows = network.rows if outputs is None else network.rows.part(outputs)
+        here = None if outputs is None else outputs[rows.start : rows.stop] - network.rows.start
+        measure = worth_measuring(step, len(vectors) * rows.n_labels)
+        part = self._own_loss(vectors, relevant, here, rows, measure)
+        return rows.loss(part) if measure else part
+
+    def _own_loss(
+        self, vectors: torch.Tensor, relevant: Gathered, outputs: torch.Tensor | None, rows: LabelRows, measure: bool
+    ) -> torch.Tensor:
+        """The loss over this process's `rows` of the outputs: all that it holds, or `outputs` (S,) among them."""
+        network = self.network
         mixture = network.mixture()
         if mixture is not None:
             seed = torch.randint(1 << 31, (), device=vectors.device) if vectors.is_cuda else None
@@ -70,16 +80,15 @@ class TextTask:
             update = network.refinement_update if outputs is None else None
             descent = None if update is None else update.lr * update.factor
             own = network.own(outputs, self.prior, self.compute)
-            return mixture_loss(
-                vectors, mixture, own, relevant, BatchScoring(self.compute, dropout, measure, seed, descent)
-            )
+            how = BatchScoring(self.compute, dropout, measure, seed, rows, descent)
+            return mixture_loss(vectors, mixture, own, relevant, how)
         weight, bias = network.classifiers(outputs)
         return all_outputs_loss(
             vectors,
             weight,
             bias + self.prior,
             relevant.owner,
-            relevant.columns,
+            relevant.columns - rows.start,
             compute=self.compute,
             measure=measure,
         )
@@ -100,16 +109,17 @@ class TextTask:
 
     @torch.no_grad()
     def classifiers(self) -> tuple[np.ndarray, np.ndarray]:
-        """Weight (outputs, D) and bias with the prior (outputs,), computed in blocks."""
-        every = torch.arange(self.positives.n_columns, device=self.positives.indptr.device)
+        """Weight (outputs, D) and bias with the prior (outputs,) of all processes, in the first; made in blocks."""
+        rows = self.network.rows
+        every = torch.arange(len(rows), device=self.positives.indptr.device)
         parts = [self.network.classifiers(outputs) for outputs in every.split(_AT_ONCE)]
-        weight, bias = (torch.cat(part).float().cpu().numpy() for part in zip(*parts, strict=True))
+        weight, bias = (rows.of_all(torch.cat(part).float()).numpy() for part in zip(*parts, strict=True))
         return weight, bias + np.float32(self.prior)
 
     @torch.no_grad()
     def part_lengths(self) -> np.ndarray:
         """The norm of each part of each output's classifier (outputs, parts), its contribution."""
-        every = torch.arange(self.positives.n_columns, device=self.positives.indptr.device)
+        every = torch.arange(len(self.network.rows), device=self.positives.indptr.device)
         parts = [self.network.weighted_parts(outputs) for outputs in every.split(_AT_ONCE)]
         lengths = [torch.stack([part.norm(dim=1) for part in some], dim=1) for some in parts]
         return torch.cat(lengths).float().cpu().numpy()
@@ -119,7 +129,7 @@ class TextTask:
         """The k best outputs of some documents: ids, logits (n, k)."""
         weight, bias = self.network.classifiers()
         found = (self.network.encode(documents.take(rows)) @ weight.T + bias).topk(min(k, len(bias)), dim=1)
-        return found.indices, found.values + self.prior
+        return self.network.rows.best(found.indices + self.network.rows.start, found.values + self.prior, k)
 
 
 @final

@@ -129,6 +129,9 @@ class Algorithm(Calibrating, ABC):
         """Whether processes can each hold a part of the label rows (`training/sharding.py`); every field is set."""
         return False
 
+    def _hand_over(self) -> None:
+        """Send the first process what this one holds of label rows, where `_servable` gathers them there."""
+
     def _text_rows(self) -> Sequence[TextRows | None]:
         """How each member of what is served makes a row of a new label's text; none: no member can."""
         return []
@@ -178,7 +181,7 @@ class Algorithm(Calibrating, ABC):
             run.checkpoint.open(fingerprint, resume=resume, threads=run.threads)
             chosen._train(prepared, run)
             if not run.ranks.is_first:
-                chosen._servable(prepared)  # its label rows go to the first process
+                chosen._hand_over()
                 return self
             servable = chosen._finished(prepared, run)
             if chosen.calibrate and not isinstance(servable, BlendServable):

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 
 from xclearn.errors import ModelError
+from xclearn.parts.ranks import here
 from xclearn.parts.row_update import RowUpdate
 from xclearn.training.run import Run
-from xclearn.training.sharding import kept_rows, make_equal
+from xclearn.training.sharding import add_up, kept_rows, make_equal
 from xclearn.training.stage import Batch, Stage
 
 
@@ -125,6 +126,7 @@ def step(stage: Stage, batch: Batch) -> torch.Tensor:
             module.factor = factor
     loss = stage.loss(batch)
     loss.backward()
+    add_up(here(), stage.partial)
     for optimiser in _due(stage, batch.step + 1):
         for group in optimiser.param_groups:
             group.setdefault("peak_lr", group["lr"])

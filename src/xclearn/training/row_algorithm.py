@@ -115,6 +115,9 @@ class RowAlgorithm(Algorithm):
         scorer = self.task_.classifier.served("document")
         return Servable(data.vectoriser, {"document": self.encoder_.served()}, AllLabels(), [scorer], Sigmoid())
 
+    def _hand_over(self) -> None:
+        self.task_.classifier.served("document")
+
     @property
     def _dim(self) -> int:
         return encoder_dim(self.vectoriser, self.embedding_dim)

@@ -1,8 +1,8 @@
 """Training over several processes that torchrun started: each holds a share of the label rows and their state.
 
-Every process reads the data and runs the encoder on each whole batch; what its labels say of the loss and of the
-batch's vectors is summed over processes. So all encoders stay equal, and the outcome is that of one process but for
-the order of sums. The first process alone writes: checkpoint, log and model. A checkpoint holds the rows of all labels
+Every process reads the data and runs the encoder on each whole batch; what its labels say of the loss, and of what all
+processes have, is summed over them. So all encoders stay equal, and the outcome is that of one process but for the
+order of sums. The first process alone writes: checkpoint, log and model. A checkpoint holds the rows of all labels
 in their order, as that of one process does: any number of processes can go on from it. Knows nothing about algorithms.
 """
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-_ROW_STATE = ("table", "update.first", "update.second", "update.steps")  # of a classifier; by SGD only the table
 Kept = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and facts
 
 
@@ -83,13 +82,29 @@ def make_equal(ranks: Ranks, module: nn.Module, optimisers: Sequence[torch.optim
     ranks.as_first([value for each in optimisers for state in each.state.values() for value in state.values()])
 
 
+def add_up(ranks: Ranks, parameters: Sequence[nn.Parameter]) -> None:
+    """Make gradients of which each process has a part those of the whole loss, alike in all processes."""
+    if ranks.count == 1:
+        return
+    import torch
+
+    own = {each: each.grad for each in parameters if each.grad is not None}
+    dense = [each for each, gradient in own.items() if not gradient.is_sparse]
+    for each, total in zip(dense, ranks.sum(*(own[each] for each in dense)), strict=True):
+        each.grad = total
+    for each, gradient in own.items():
+        if gradient.is_sparse:  # each row as often as there are processes whose batch touched it
+            rows, values = ranks.joined(gradient._indices()[0], gradient._values())
+            each.grad = torch.sparse_coo_tensor(rows[None], values, each.shape, check_invariants=False)
+
+
 def _rows(module: nn.Module) -> dict[str, LabelRows]:
     """The names in a module's state that have a row for each label of this process."""
     return {
         f"{name}.{state}".lstrip("."): part.rows
         for name, part in module.named_modules()
         if isinstance(getattr(part, "rows", None), LabelRows)
-        for state in _ROW_STATE
+        for state in part.row_state
     }
 
 

@@ -54,6 +54,7 @@ class Stage:
     accumulation: Sequence[int] = ()  # steps over which each optimiser accumulates gradients; empty: one
     schedule: Callable[[float], float]  # share of the stage done → factor on every learning rate
     score: Callable[[], float] | None = None  # the held-out metric after an epoch
+    partial: Sequence[nn.Parameter] = ()  # those of whose gradient each process makes a part
     patience: int | None = None  # epochs without a rise of the score before the stage ends
 
 

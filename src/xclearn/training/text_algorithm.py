@@ -54,6 +54,12 @@ class Material:
         documents = feature_rows(data.features, device)
         return cls(documents, SparseRows.of(data.relevance, device), data.relevance, sp.csr_matrix(features))
 
+    def texts(self, run: Run) -> OutputTexts:
+        """The texts of this process's labels."""
+        rows = run.rows(self.features.shape[0])
+        own = self.features if rows.ranks.count == 1 else self.features[rows.start : rows.stop]
+        return OutputTexts(SparseRows.of(own, run.device), rows)
+
     def task(self, network: TextNetwork, positives: SparseRows | None = None) -> TextTask:
         """Train a network on labels, or on other outputs (N, S); every score starts near its base rate."""
         wanted = self.labels if positives is None else positives
@@ -153,16 +159,19 @@ class TextAlgorithm(Algorithm):
                 return task.against_sample(batch.rows, batch.step, self.n_negatives, batch.generator)
             return task.against_all(batch.rows, batch.step)
 
+        network = task.network
+        shared = [*network.shared_parameters(), *([network.table] if network.table.requires_grad else [])]
         return Stage(
             name=name,
-            module=task.network,
+            module=network,
             loss=loss,
             n_items=len(task.documents),
             batch_size=self.batch_size,
             epochs=epochs,
-            optimisers=self._optimisers(task.network, lr),
+            optimisers=self._optimisers(network, lr),
             schedule=one_cycle(self.warm_up),
             score=score,
+            partial=shared,
             patience=self.stopping.patience if self.stopping and score else None,
         )
 
@@ -233,9 +242,9 @@ class TextAlgorithm(Algorithm):
         dim = self.embedding_dim
         epochs = {"surrogate": self.surrogate_epochs, "ranker": self.ranker_epochs}
         first, ranker = (self._text_cost(name, epochs[name], size, device, scored, classifier) for name in epochs)
-        kept = 4 * dim * (size.n_features + size.n_labels)  # networks of the members before
+        kept = 4 * dim * (size.n_features + size.share(size.n_labels))  # networks of the members before
         costs = [*([first] if self.surrogate_epochs else []), *of_members([ranker], self.n_members, kept)]
-        texts = int(56 * size.n_label_entries * classifier.texts)  # rows, matrix and transposed
+        texts = int(56 * size.share(size.n_label_entries) * classifier.texts)  # rows, matrix and transposed
         texts *= 2 if self.ranker == "shortlist" else 1  # of labels and clusters
         return Plan(device=device, data=size.data_bytes + texts + classifier.graph, stages=tuple(costs))
 
@@ -244,15 +253,17 @@ class TextAlgorithm(Algorithm):
     ) -> StageCost:
         dim, batch = self.embedding_dim, self.batch_size
         gpu, refined = device == "cuda", name != "surrogate"
+        together, scored, n_labels = scored, size.share(scored), size.share(size.n_labels)
         # scores, once as such and once as their gradient
         block = min(batch * scored, SCORES_AT_ONCE[device]) * (2 if gpu else 4)
         if gpu and self.ranker == "shortlist":
             block = max(block, dense_bytes(batch, batch * scored, size.n_labels) // 2)
         # a sparse gradient of the token table has a row for each token, and is made in parts that are then joined
         label_tokens = classifier.trained * size.tokens_per_label
-        tokens = math.ceil(batch * size.n_feature_entries / size.n_documents + scored * label_tokens)
+        read = size.n_processes * batch * size.n_feature_entries / size.n_documents  # each process has them all
+        tokens = math.ceil(read + together * label_tokens)
         table = Weights(values=size.n_features * dim, touched=2 * dim * tokens if self._samples(device) else None)
-        rows = Weights(values=size.n_labels * dim * refined, optimiser="sgd")
+        rows = Weights(values=n_labels * dim * refined, optimiser="sgd")
         held = 2 * block + (36 + 48 * (classifier.parts - 2)) * scored * dim + table.gradient
         cost = stage_cost(
             name,
@@ -260,7 +271,7 @@ class TextAlgorithm(Algorithm):
             epochs=epochs,
             products=size.n_documents * scored * dim * (1 + classifier.parts * dim / batch),
             steps=Steps(size.n_documents / batch, held),
-            path=f"{self.ranker}: {'all' if scored == size.n_labels else 'about'} {scored:,} labels",
+            path=f"{self.ranker}: {'all' if together == size.n_labels else 'about'} {together:,} labels",
             served=0 if gpu else 8 * size.n_labels * dim,  # made in parts
             best=refined and self.stopping is not None,
         )

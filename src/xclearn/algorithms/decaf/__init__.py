@@ -32,7 +32,6 @@ from xclearn.inference.text_rows import TextRows
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.game import GameStep
 from xclearn.parts.label_clusters import cluster_rows, label_vectors
-from xclearn.parts.rows import SparseRows
 from xclearn.parts.sparse_ranking import SparseRanking
 from xclearn.parts.text_network import Blocks, OutputTexts, TextNetwork
 from xclearn.parts.text_training import ClusterOutputs, ClusterShortlister, TextTask, make_clusters
@@ -89,7 +88,7 @@ class Decaf(TextAlgorithm):
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         train = self._material(data, run)
-        texts = OutputTexts(SparseRows.of(train.features, run.device))
+        texts = train.texts(run)
         table = token_table(data, self.embedding_dim, run, self.word_vectors)
         # Module I: label text only, of labels or of their clusters
         surrogate = train.task(self._network(table, texts, None, run))
@@ -124,6 +123,14 @@ class Decaf(TextAlgorithm):
     def _servable(self, data: Prepared) -> Servable | Ensemble:
         self.text_rows_: list[TextRows] = []
         return together([self._served_member(data, *member) for member in self.members_])
+
+    def _shares_rows(self) -> bool:
+        """Not with a shortlist, whose pairs need both sides of their gradient."""
+        return self.ranker != "shortlist"
+
+    def _hand_over(self) -> None:
+        for ranker, _ in self.members_:
+            ranker.classifiers()
 
     def _text_rows(self) -> list[TextRows]:
         return self.text_rows_

@@ -55,12 +55,12 @@ from xclearn.parts.encoder_settings import (
     encoder_weights,
     make_encoder,
 )
-from xclearn.parts.rows import SparseRows
+from xclearn.parts.rows import SparseRows, feature_rows
 from xclearn.parts.sequence_encoders import TransformerEncoder
 from xclearn.text import Pretrained, Subwords, TextSettings, WordPiece, Words
 from xclearn.training.algorithm import Algorithm, View
 from xclearn.training.plan import Plan
-from xclearn.training.prepare import Prepared, Size
+from xclearn.training.prepare import Prepared, Size, required
 from xclearn.training.run import Run
 from xclearn.training.stage import Stage, Stopping
 from xclearn.training.token_table import start_from
@@ -145,7 +145,8 @@ class DualEncoder(Algorithm):
         costs = [stages.cost("encoder", self.epochs, size, encoder, scored, rows=False)]
         costs += [stages.cost("rows", self.row_epochs, size, encoder, scored, rows=True)] if self.row_epochs else []
         lists = 4 * self.hard_size * size.n_documents if self.hard_negatives else 0
-        return Plan(device=device, data=size.data_bytes + 8 * size.n_label_entries + lists, stages=tuple(costs))
+        texts = 8 * size.share(size.n_label_entries)
+        return Plan(device=device, data=size.data_bytes + texts + lists, stages=tuple(costs))
 
     def _encoder_cost(self, size: Size, scored: int) -> EncoderCost:
         if isinstance(self.vectoriser, Pretrained):
@@ -166,14 +167,17 @@ class DualEncoder(Algorithm):
         return EncoderCost(kind=f"bag, {start}", dim=dim, bytes=table, working=gradients, products=dim * dim)
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
-        train = DualMaterial.of(data, run.device)
+        train = DualMaterial.of(data, run)
         stages = self._dual_stages(run.device.type)
         self.network_ = self._network(train, data, run)
-        seen = with_label_documents(train) if self.label_documents else train
+        seen = train
+        if self.label_documents:
+            seen = with_label_documents(train, feature_rows(required(data.label_features), run.device))
         task = DualTask(
             network=self.network_,
             documents=seen.documents,
             labels=seen.labels,
+            rows=seen.rows,
             drawing=self._drawing(seen),
             scale=1 / self.temperature,
             compute=torch.bfloat16 if run.device.type == "cuda" and self._draws_all(data.size) else torch.float32,
@@ -194,7 +198,11 @@ class DualEncoder(Algorithm):
             lr = None if self.row_negatives == "all" else self.row_lr
             yield stages.rows(rows, train.items, self.row_epochs, lr)
             changes = rows.changes()
-        self.rows_ = Rows.of(texts / self.temperature, changes.rows / self.temperature, changes.biases, train.counts)
+        parts = texts / self.temperature, changes.rows / self.temperature, changes.biases, train.own_counts
+        self.rows_ = Rows.of(*(train.rows.of_all(part) for part in parts))
+
+    def _shares_rows(self) -> bool:
+        return True
 
     def _servable(self, data: Prepared) -> Servable:
         self.encoder_, self.label_encoder_ = self.network_.served()
@@ -239,9 +247,9 @@ class DualEncoder(Algorithm):
     def _row_task(self, texts: torch.Tensor, vectors: torch.Tensor, train: DualMaterial) -> LabelRowTask:
         scale = 1 / self.temperature
         if self.row_negatives == "all":
-            start = texts, train.counts, self.hold
+            start = train.rows, texts, train.own_counts, self.hold
             return ExactRowTask.starting_at(*start, vectors, train.positives, scale, self.row_lr)
-        rows = HeldRows(texts, train.counts, self.hold).to(texts.device)
+        rows = HeldRows(train.rows, texts, train.own_counts, self.hold).to(texts.device)
         drawing = self._drawing(train)
         return HeldRowTask(rows=rows, vectors=vectors, drawing=drawing, scale=scale, compute=torch.float32)
 

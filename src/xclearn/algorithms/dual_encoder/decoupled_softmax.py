@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, final
 
 import torch
 
+from xclearn.parts.label_rows import LabelRows
+
 _LOWEST = -1e4  # log of an empty sum
 _SCORES_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 29}  # beyond this, scores are recomputed instead of stored
 
@@ -22,15 +24,27 @@ class Relevant(NamedTuple):
     owner: torch.Tensor  # (m,) document of every relevant pair among the columns
     columns: torch.Tensor  # (m,) column of every relevant pair, excluded from the negatives
 
+    def here(self, rows: LabelRows) -> Relevant:
+        """The same with columns counted from the first of this process's."""
+        return Relevant(self.drawn - rows.start, self.owner, self.columns - rows.start)
+
 
 def decoupled_softmax(
-    documents: torch.Tensor, labels: torch.Tensor, relevant: Relevant, scale: float, *, compute: torch.dtype
+    documents: torch.Tensor,
+    labels: torch.Tensor,
+    relevant: Relevant,
+    scale: float,
+    *,
+    compute: torch.dtype,
+    rows: LabelRows | None = None,
 ) -> torch.Tensor:
     """Mean of log(1 + Σ exp(s⁻ − s⁺)), s = `scale` · x · w; differentiable in `documents` (n, D), `labels` (C, D).
 
-    The sum is over labels irrelevant to the document, the mean over documents and sampled labels.
+    The sum is over labels irrelevant to the document, the mean over documents and sampled labels. Of several processes
+    each passes the labels of its `rows`; all get the loss over all labels, and the gradient of `documents` from their own.
     """
-    loss: torch.Tensor = _DecoupledSoftmax.apply(documents, labels, relevant, scale, compute)
+    rows = LabelRows(0, len(labels)) if rows is None else rows
+    loss: torch.Tensor = _DecoupledSoftmax.apply(documents, labels, relevant.here(rows), scale, compute, rows)
     return loss
 
 
@@ -39,16 +53,22 @@ class _DecoupledSoftmax(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, documents: torch.Tensor, labels: torch.Tensor, relevant: Relevant, scale: float, compute: torch.dtype
+        ctx: Any,
+        documents: torch.Tensor,
+        labels: torch.Tensor,
+        relevant: Relevant,
+        scale: float,
+        compute: torch.dtype,
+        rows: LabelRows,
     ) -> torch.Tensor:
         x = documents.detach().to(compute) * scale
         w = labels.detach().to(compute)
         blocks = _blocks(len(x), len(w), x.device.type)
         kept = _scores(x, w, relevant, *blocks[0]) if len(blocks) == 1 else None
         parts = [_scores(x, w, relevant, *block).logsumexp(dim=1) for block in blocks] if kept is None else []
-        total = (torch.stack(parts) if kept is None else kept).logsumexp(dim=0 if kept is None else 1)
-        total = total.clamp(min=_LOWEST)  # (n,)
-        own = (x[:, None, :] * w[relevant.drawn]).sum(dim=2, dtype=torch.float32)  # (n, P)
+        total = _joined(parts, x) if kept is None else kept.logsumexp(dim=1)
+        total, own = _of_all(total, _own_scores(x, w, relevant.drawn), rows)  # (n,), (n, P)
+        total = total.clamp(min=_LOWEST)
         wrong = (total[:, None] - own).sigmoid()  # (n, P) derivative of each term with respect to `total`
         terms = torch.nn.functional.softplus(total[:, None] - own).mean(dim=1)
         pull = wrong / wrong.numel()
@@ -67,7 +87,28 @@ class _DecoupledSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *outer: Any) -> Any:
-        return *(outer[0] * gradient for gradient in ctx.saved_tensors), None, None, None
+        return *(outer[0] * gradient for gradient in ctx.saved_tensors), None, None, None, None
+
+
+def _joined(parts: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """The logarithm of the sum (n,) of what some blocks come to; of none −∞."""
+    return torch.stack(parts).logsumexp(dim=0) if parts else x.new_full((len(x),), -torch.inf, dtype=torch.float32)
+
+
+def _own_scores(x: torch.Tensor, w: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
+    """Of the drawn labels (n, P), zero where one is with another process."""
+    if not len(w):
+        return drawn.new_zeros(drawn.shape, dtype=torch.float32)
+    scores = (x[:, None, :] * w[drawn.clamp(0, len(w) - 1)]).sum(dim=2, dtype=torch.float32)
+    return scores * ((drawn >= 0) & (drawn < len(w)))
+
+
+def _of_all(total: torch.Tensor, own: torch.Tensor, rows: LabelRows) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sums (n,), as logarithms, and the scores of drawn labels (n, P) over all processes: one exchange."""
+    if rows.ranks.count == 1:
+        return total, own
+    parts = rows.ranks.beside(torch.cat([total[:, None], own], dim=1)).unflatten(1, (rows.ranks.count, -1))
+    return parts[:, :, 0].logsumexp(dim=1), parts[:, :, 1:].sum(dim=1)
 
 
 def _blocks(n_documents: int, n_labels: int, device: str) -> list[tuple[int, int]]:

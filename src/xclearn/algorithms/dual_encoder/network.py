@@ -35,7 +35,8 @@ class DualNetwork(nn.Module, ABC):
     def documents(self, features: FeatureBatch) -> torch.Tensor: ...
 
     @abstractmethod
-    def labels(self, features: FeatureBatch) -> torch.Tensor: ...
+    def labels(self, features: FeatureBatch, around: tuple[int, int] = (0, 0)) -> torch.Tensor:
+        """Of some labels; so many of the step's are `around` them, before and after, in other processes."""
 
     @abstractmethod
     def lazy_parameters(self) -> list[nn.Parameter]:
@@ -78,8 +79,8 @@ class BagTowers(DualNetwork):
     def documents(self, features: FeatureBatch) -> torch.Tensor:
         return F.normalize(self.document_block(bag_vectors(self.table, features, sparse=self.sparse)), dim=1)
 
-    def labels(self, features: FeatureBatch) -> torch.Tensor:
-        return F.normalize(self.label_block(bag_vectors(self.table, features, sparse=self.sparse)), dim=1)
+    def labels(self, features: FeatureBatch, around: tuple[int, int] = (0, 0)) -> torch.Tensor:
+        return F.normalize(self.label_block(bag_vectors(self.table, features, sparse=self.sparse), around), dim=1)
 
     def lazy_parameters(self) -> list[nn.Parameter]:
         return [self.table] if self.sparse else []
@@ -117,8 +118,8 @@ class TransformerTower(DualNetwork):
         parts = [self._part(features[rows], keep_layers) for rows in order.split(at_once)]
         return F.normalize(torch.cat(parts)[order.argsort()], dim=1)
 
-    def labels(self, features: FeatureBatch) -> torch.Tensor:
-        return self.documents(features)
+    def labels(self, features: FeatureBatch, around: tuple[int, int] = (0, 0)) -> torch.Tensor:  # noqa: ARG002
+        return self.documents(features)  # without dropout: nothing to draw alike
 
     def _part(self, features: torch.Tensor, keep_layers: bool) -> torch.Tensor:
         if keep_layers:

@@ -20,6 +20,7 @@ from xclearn.algorithms.dual_encoder.network import DualNetwork
 from xclearn.algorithms.dual_encoder.tasks import DualTask, LabelRowTask
 from xclearn.errors import DataError
 from xclearn.parts.averaging import WeightAverage
+from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.rows import DenseRows, FeatureRows, SparseRows, feature_rows
 from xclearn.search.nearest import ExactSearch
@@ -38,22 +39,30 @@ class DualMaterial:
     """The training data of the stages."""
 
     documents: FeatureRows  # N rows
-    labels: FeatureRows  # L rows, the label texts
+    rows: LabelRows  # labels of this process
+    labels: FeatureRows  # their texts
     positives: SparseRows  # (N, L)
     items: torch.Tensor  # documents that have a label
     counts: torch.Tensor  # (L,) documents of each label
 
+    @property
+    def own_counts(self) -> torch.Tensor:
+        """Documents (rows,) of each label of this process."""
+        return self.counts[self.rows.start : self.rows.stop]
+
     @classmethod
-    def of(cls, data: Prepared, device: torch.device) -> Self:
+    def of(cls, data: Prepared, run: Run) -> Self:
         if data.label_features is None:
             raise DataError(
                 "a dual encoder needs label texts, but the data has none", todo="Use one_vs_all or label_tree."
             )
-        documents, labels = (feature_rows(each, device) for each in (data.features, data.label_features))
+        device, rows = run.device, run.rows(data.size.n_labels)
+        texts = data.label_features if rows.ranks.count == 1 else data.label_features[rows.start : rows.stop]
+        documents, labels = (feature_rows(each, device) for each in (data.features, texts))
         items = torch.from_numpy(np.flatnonzero(np.diff(data.relevance.indptr)))
         counts = torch.from_numpy(np.bincount(data.relevance.indices, minlength=data.relevance.shape[1]))
         positives = SparseRows.of(data.relevance, device)
-        return cls(documents, labels, positives, items.to(device), counts.to(device))
+        return cls(documents, rows, labels, positives, items.to(device), counts.to(device))
 
 
 @final
@@ -106,6 +115,7 @@ class DualStages:
             optimisers=_optimisers(task.network, lr),
             schedule=cosine_cycle(self.warm_up),
             score=score if self.stopping else None,
+            partial=list(task.network.parameters()),
             patience=self.stopping.patience if self.stopping else None,
         )
         average.exchange()
@@ -127,7 +137,8 @@ class DualStages:
 
     def cost(self, name: str, epochs: int, size: Size, encoder: EncoderCost, scored: int, *, rows: bool) -> StageCost:
         """The cost of a stage with `scored` labels per step; `rows`: of the rows, after the encoder."""
-        dim, labels = encoder.dim, 4 * size.n_labels * encoder.dim
+        dim, labels = encoder.dim, 4 * size.share(size.n_labels) * encoder.dim
+        together, scored = scored, size.share(scored)
         held = 3 * labels + 4 * size.n_documents * dim if rows else encoder.bytes * (1 if self.average else 0)
         working = 12 * self.batch_size * scored + 24 * scored * dim + (labels if rows else encoder.working)
         steps = size.n_documents / self.batch_size
@@ -141,16 +152,16 @@ class DualStages:
             epochs=epochs,
             bytes_per_epoch=steps * (3 * working + 8 * encoder.working),
             calls_per_epoch=steps * CALLS,
-            path=f"{encoder.kind}: about {scored:,} of {size.n_labels:,} labels per step",
+            path=f"{encoder.kind}: about {together:,} of {size.n_labels:,} labels per step",
         )
 
     def _steps(self, items: torch.Tensor) -> int:
         return math.ceil(len(items) / self.batch_size)
 
 
-def with_label_documents(train: DualMaterial) -> DualMaterial:
-    """Add the text of each label as a document with only this label."""
-    labels = torch.arange(len(train.labels), device=train.items.device)
+def with_label_documents(train: DualMaterial, texts: FeatureRows) -> DualMaterial:
+    """Add the text of each label, of all processes, as a document with only this label."""
+    labels = torch.arange(len(texts), device=train.items.device)
     itself = SparseRows(
         torch.arange(len(labels) + 1, device=labels.device),
         labels.int(),
@@ -159,7 +170,7 @@ def with_label_documents(train: DualMaterial) -> DualMaterial:
     )
     return replace(
         train,
-        documents=_followed_by(train.documents, train.labels),
+        documents=_followed_by(train.documents, texts),
         positives=train.positives.followed_by(itself),
         items=torch.cat([train.items, labels + len(train.documents)]),
     )
@@ -201,18 +212,22 @@ class NearLabels:
 
     def _find(self) -> np.ndarray:
         device = self._run.device
+        rows = self._train.rows
         search = ExactSearch(self._network.all_labels(self._train.labels, device))
-        ids, _ = search.search(self._network.all_documents(self._train.documents, device), self._size)
-        return np.where(ids.cpu().numpy() == self._own[:, None], -1, ids.cpu().numpy()).astype(np.int32)
+        found, scores = search.search(self._network.all_documents(self._train.documents, device), self._size)
+        ids = rows.best(found + rows.start, scores, self._size)[0].cpu().numpy()
+        return np.where(ids == self._own[:, None], -1, ids).astype(np.int32)
 
     @cached_property
     def _own(self) -> np.ndarray:
-        return _same_texts(self._train.documents, self._train.labels)  # (N,)
+        rows = self._train.rows
+        own = torch.from_numpy(_same_texts(self._train.documents, self._train.labels, rows.start))
+        return rows.ranks.beside(own.to(self._run.device)[:, None]).amax(dim=1).cpu().numpy()  # (N,)
 
 
-def _same_texts(documents: FeatureRows, labels: FeatureRows) -> np.ndarray:
-    """The label (N,) with the same features as the document, −1 if there is none."""
-    label_of = {row: label for label, row in enumerate(_row_bytes(labels))}
+def _same_texts(documents: FeatureRows, labels: FeatureRows, first: int) -> np.ndarray:
+    """The last label (N,) with the same features as the document, −1 if there is none; `first` is the first label."""
+    label_of = {row: label for label, row in enumerate(_row_bytes(labels), start=first)}
     return np.fromiter((label_of.get(row, -1) for row in _row_bytes(documents)), np.int64, len(documents))
 
 
@@ -232,7 +247,7 @@ def task_score(task: DualTask, data: Prepared, stopping: Stopping | None) -> flo
 
     def best(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         found = (vectors[rows.to(device)] @ texts.T).topk(min(k, len(texts)), dim=1)
-        return found.indices, found.values
+        return task.rows.best(found.indices + task.rows.start, found.values, k)
 
     return held_out_score(data, required(stopping).metric, best)()
 

@@ -74,7 +74,8 @@ class DualTask:
 
     network: DualNetwork
     documents: FeatureRows  # N rows
-    labels: FeatureRows  # L rows
+    labels: FeatureRows  # the texts of `rows`
+    rows: LabelRows  # of this process
     drawing: Drawing
     scale: float  # 1 / temperature
     compute: torch.dtype  # precision of the large products
@@ -91,8 +92,10 @@ class DualTask:
         """Mean loss of the documents `rows` (n,), each with a relevant label."""
         labels, relevant = self.drawing.labels(rows, generator)
         vectors = self.network.documents(self.documents.take(rows))
-        others = self.network.labels(self.labels.take(labels))
-        return decoupled_softmax(vectors, others, relevant, self.scale, compute=self.compute)
+        here = self.rows.part(labels)
+        own = labels[here.start : here.stop] - self.rows.start
+        others = self.network.labels(self.labels.take(own), here.others)
+        return decoupled_softmax(vectors, others, relevant, self.scale, compute=self.compute, rows=here)
 
 
 class Changes(NamedTuple):
@@ -117,22 +120,24 @@ class LabelRowTask(Protocol):
 
 @final
 class HeldRows(nn.Module):
-    """A row per label: its text's vector plus an offset learnt from its documents.
+    """A row per label of this process: its text's vector plus an offset learnt from its documents.
 
     The offset is weighted by `n / (n + hold)` for a label with n documents, so that rare labels stay near their texts.
     """
 
+    row_state = ("changes",)
     texts: torch.Tensor
     held: torch.Tensor
 
-    def __init__(self, texts: torch.Tensor, counts: torch.Tensor, hold: float) -> None:
+    def __init__(self, rows: LabelRows, texts: torch.Tensor, counts: torch.Tensor, hold: float) -> None:
         super().__init__()
+        self.rows = rows
         self.register_buffer("texts", texts, persistent=False)  # (L, D)
         self.register_buffer("held", (counts / (counts + hold)).float()[:, None], persistent=False)  # (L, 1)
         self.changes = nn.Parameter(torch.zeros_like(texts))
 
     def forward(self, labels: torch.Tensor) -> torch.Tensor:
-        """Rows (C, D) of some labels; the gradient is sparse."""
+        """Rows (C, D) of some labels, counted from the first of this process; the gradient is sparse."""
         return self.texts[labels] + self.held[labels] * F.embedding(labels, self.changes, sparse=True)
 
     @torch.no_grad()
@@ -158,7 +163,9 @@ class HeldRowTask:
 
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
         labels, relevant = self.drawing.labels(rows, generator)
-        return decoupled_softmax(self.vectors[rows], self.rows(labels), relevant, self.scale, compute=self.compute)
+        here = self.rows.rows.part(labels)
+        own = self.rows(labels[here.start : here.stop] - self.rows.rows.start)
+        return decoupled_softmax(self.vectors[rows], own, relevant, self.scale, compute=self.compute, rows=here)
 
     def changes(self) -> Changes:
         return self.rows.trained()
@@ -173,8 +180,8 @@ class ExactRowTask:
     """
 
     classifier: RowClassifier
-    texts: torch.Tensor  # (L, D) initial rows
-    counts: torch.Tensor  # (L,) documents of each label
+    texts: torch.Tensor  # (rows, D) initial rows
+    counts: torch.Tensor  # (rows,) documents of each label
     hold: float  # number of documents at which the offset has half its weight
     vectors: torch.Tensor  # (N, D)
     positives: SparseRows  # (N, L)
@@ -183,6 +190,7 @@ class ExactRowTask:
     @classmethod
     def starting_at(
         cls,
+        own: LabelRows,
         texts: torch.Tensor,
         counts: torch.Tensor,
         hold: float,
@@ -192,12 +200,12 @@ class ExactRowTask:
         lr: float,
     ) -> Self:
         """Rows initialised to the text vectors, with one bias that gives the right number of expected labels."""
-        n_labels, dim = texts.shape
+        n_rows, dim = texts.shape
         compute = torch.bfloat16 if texts.is_cuda else torch.float32
-        update = RowSgd(n_labels, row_width(dim), lr)
-        prior = _first_bias(vectors[:_SAMPLE], texts, scale, len(positives.columns) / max(1, len(vectors)))
-        classifier = RowClassifier(LabelRows(0, n_labels), dim, prior, update, compute)
-        classifier.table[:n_labels, :dim] = texts.cpu() * math.sqrt(scale)
+        update = RowSgd(n_rows, row_width(dim), lr)
+        prior = _first_bias(own, vectors[:_SAMPLE], texts, scale, len(positives.columns) / max(1, len(vectors)))
+        classifier = RowClassifier(own, dim, prior, update, compute)
+        classifier.table[:n_rows, :dim] = texts.cpu() * math.sqrt(scale)
         if classifier.shadow is not None:
             classifier.shadow.copy_(classifier.table)
         return cls(
@@ -216,7 +224,7 @@ class ExactRowTask:
 
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG002
         vectors = self.vectors[rows].requires_grad_()  # the loop needs a gradient; rows update themselves
-        measure = worth_measuring(step, len(rows) * len(self.texts))
+        measure = worth_measuring(step, len(rows) * self.classifier.rows.n_labels)
         return self.classifier.exact_loss(vectors, self.positives.take(rows), measure=measure)
 
     def changes(self) -> Changes:
@@ -226,12 +234,12 @@ class ExactRowTask:
         return Changes(held[:, None] * rows, held * biases)
 
 
-def _first_bias(vectors: torch.Tensor, texts: torch.Tensor, scale: float, relevant: float) -> float:
+def _first_bias(rows: LabelRows, vectors: torch.Tensor, texts: torch.Tensor, scale: float, relevant: float) -> float:
     """The bias at which the probabilities of all labels sum to `relevant`, averaged over some documents."""
-    scores = scale * (vectors @ texts.T)  # (n, L)
+    scores = scale * (vectors @ texts.T)  # (n, rows)
     low, high = -60.0 - scale, 60.0 + scale
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        too_many = float((scores + middle).sigmoid().sum(dim=1).mean()) > relevant
+        too_many = float(rows.ranks.sum((scores + middle).sigmoid().sum(dim=1))[0].mean()) > relevant
         low, high = (low, middle) if too_many else (middle, high)
     return (low + high) / 2
