@@ -20,6 +20,7 @@ from xclearn.data import Dataset
 from xclearn.errors import XclearnError
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.ranks import Ranks
+from xclearn.parts.sparse_ranking import SparseRanking
 from xclearn.training.algorithm import Algorithm
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.loop import train
@@ -37,6 +38,7 @@ CASES: dict[str, Callable[[], Algorithm]] = {
     "sampled": lambda: OneVsAll(epochs=8, exact_labels=10, n_negatives=20),
     "few drawn": lambda: OneVsAll(epochs=1, exact_labels=10, n_negatives=1, batch_size=1, embedding_dim=8),
     "stopped": lambda: OneVsAll(epochs=8, stopping=Stopping(), calibration=Calibration()),
+    "followed": lambda: OneVsAll(epochs=2, sparse_ranker=SparseRanking(), calibrate=True),
     "elias": lambda: Elias(
         first_epochs=3, second_epochs=3, label_optimiser="adam", first=ADAM, second=ADAM, stopping=Stopping()
     ),
@@ -115,7 +117,8 @@ def refused() -> str:
 def main(out: Path) -> None:
     with job() as ranks:
         for name, algorithm in CASES.items():
-            fitted = algorithm().fit(data(), device="cpu")
+            kept = out / "checkpoints" / name if name == "followed" else None
+            fitted = algorithm().fit(data(), device="cpu", checkpoint=kept)
             if ranks.is_first:
                 fitted.save(out / name)
         told = {

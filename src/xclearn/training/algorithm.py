@@ -183,9 +183,10 @@ class Algorithm(Calibrating, ABC):
             if not run.ranks.is_first:
                 chosen._hand_over()
                 return self
-            servable = chosen._finished(prepared, run)
+            rest = run.alone()
+            servable = chosen._finished(prepared, rest)
             if chosen.calibrate and not isinstance(servable, BlendServable):
-                servable = calibrated_alone(self.name, servable, prepared, held or prepared.held_out, run)
+                servable = calibrated_alone(self.name, servable, prepared, held or prepared.held_out, rest)
         about = self._about(chosen, data, run, time.perf_counter() - started) | {"run": fingerprint}
         counts = label_counts(data).astype(np.int32)
         self.model_ = Model(servable, data.labels, about, label_counts=counts, text_rows=chosen._text_rows())

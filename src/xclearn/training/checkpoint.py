@@ -19,7 +19,7 @@ import numpy as np
 from xclearn.errors import ModelError
 from xclearn.inference.tensors import read_tensors, write_tensors
 from xclearn.parts.label_rows import LabelRows
-from xclearn.parts.ranks import here
+from xclearn.parts.ranks import ALONE, here
 from xclearn.training.sharding import Kept, handed_out
 from xclearn.writing import atomic_path, locked, make_folders, remove_folder, remove_leftovers_in, sync, writing_to
 
@@ -45,6 +45,10 @@ class Checkpoint:
     def of(cls, folder: str | Path | Checkpoint | None) -> Checkpoint:
         """A checkpoint itself, or that of a folder."""
         return folder if isinstance(folder, Checkpoint) else cls(Path(folder) if folder else None)
+
+    def leave_others(self) -> None:
+        """What follows is done by this process alone: nothing is handed to the others, who are gone."""
+        self._ranks = ALONE
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

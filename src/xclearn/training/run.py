@@ -16,7 +16,7 @@ import numpy as np
 from xclearn.extras import is_installed
 from xclearn.inference.placed import device_named
 from xclearn.parts.label_rows import LabelRows
-from xclearn.parts.ranks import here
+from xclearn.parts.ranks import ALONE, here
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.sharding import handed_out
 
@@ -44,6 +44,13 @@ class Run:
     def part(self, name: str) -> Run:
         """The same run for a part of what is trained: what is drawn and kept there has names of its own."""
         return Run(self.device, self.seed, self.checkpoint, self._callback, part=f"{self._part}{name}-")
+
+    def alone(self) -> Run:
+        """The same run for what the first process does when the others are done."""
+        self.checkpoint.leave_others()
+        run = Run(self.device, self.seed, self.checkpoint, self._callback, part=self._part)
+        run.ranks, run.noted = ALONE, self.noted
+        return run
 
     @property
     def answers_on(self) -> str:

@@ -41,7 +41,7 @@ def decoupled_softmax(
     """Mean of log(1 + Σ exp(s⁻ − s⁺)), s = `scale` · x · w; differentiable in `documents` (n, D), `labels` (C, D).
 
     The sum is over labels irrelevant to the document, the mean over documents and sampled labels. Of several processes
-    each passes the labels of its `rows`; all get the loss over all labels, and the gradient of `documents` from their own.
+    each passes its `rows` of the labels; all get the loss over all, and the gradient of `documents` from their own.
     """
     rows = LabelRows(0, len(labels)) if rows is None else rows
     loss: torch.Tensor = _DecoupledSoftmax.apply(documents, labels, relevant.here(rows), scale, compute, rows)
