@@ -98,7 +98,7 @@ def test_a_choice_trains_end_to_end(data, choice, tmp_path):
         ({"surrogate": "selection", "n_clusters": 17}, r"n_clusters: .*got 17; allowed: up to the 16 labels"),
         (
             {"classifier": "slice", "reranker_epochs": 1},
-            r"reranker_epochs: nothing reads this .* got 1.* set classifier",
+            r"reranker_epochs: the setting has no effect .* got 1.* set classifier",
         ),
         (
             {"surrogate": "word_vectors", "vectoriser": "sequences"},

@@ -91,7 +91,7 @@ def test_word_vectors_from_a_file_are_where_the_token_table_starts(data, tmp_pat
 def test_word_vectors_of_another_length_are_refused_with_theirs(data, tmp_path):
     words = Decaf(**SHORT).vectoriser.learn(data.train.documents, data.labels.texts)
     write_vectors(tmp_path / "a.vec", words.tokens(range(5)), 7, 0.1)
-    with pytest.raises(ConfigError, match=r"another length; got 32. Set embedding_dim = 7\."):
+    with pytest.raises(ConfigError, match=r"the wrong length; got 32. Set embedding_dim = 7\."):
         Decaf(embedding_dim=32, word_vectors=str(tmp_path / "a.vec")).fit(data, device="cpu")
 
 

@@ -214,7 +214,7 @@ def test_more_than_there_are_clusters_is_refused(data):
 )
 def test_what_only_classifiers_on_paths_have_is_refused_beside_others(data, name, settings):
     with pytest.raises(
-        ConfigError, match=rf'{name}: asks for .*; got \'negatives = drawn\'\. Set negatives = "shortlist"'
+        ConfigError, match=rf'{name}: it needs classifiers .*; got \'negatives = drawn\'\. Set negatives = "shortlist"'
     ):
         elias(negatives="drawn", **settings).fit(data, device="cpu")
     assert (

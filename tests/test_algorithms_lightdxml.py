@@ -199,7 +199,7 @@ def test_training_starts_from_given_word_vectors(data, tmp_path):
 def test_word_vectors_of_another_length_or_none_are_refused(data, tmp_path):
     path = write_vectors(tmp_path / "vectors.txt", {"own1": np.ones(3)})
     with pytest.raises(
-        ConfigError, match=r"embedding_dim: the word vectors have another length; got 32. Set embedding_dim = 3\."
+        ConfigError, match=r"embedding_dim: the word vectors have the wrong length; got 32. Set embedding_dim = 3\."
     ):
         made(word_vectors=path).fit(data, device="cpu")
     with pytest.raises(DataError, match="no such file of word vectors"):

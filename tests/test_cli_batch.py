@@ -147,7 +147,7 @@ def test_an_error_in_a_file_names_it_and_the_rest_can_be_asked(model: Path, tmp_
         (["in", "-o", "out", "--engine", "spark"], "--engine: unknown engine; got 'spark'"),
         (["in", "-o", "out", "--workers", "0"], "--workers: at least one worker is needed; got 0."),
         (["none*", "-o", "out"], "FILE: no such files; got 'none*'."),
-        (["*/part0.parquet", "-o", "out"], "FILE: two files would have one file of answers"),
+        (["*/part0.parquet", "-o", "out"], "FILE: two files would have the same output file"),
         (["in", "-o", "in/part0.parquet"], "-o: the output of many files must be a folder; got"),
     ],
 )

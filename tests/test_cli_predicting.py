@@ -146,7 +146,7 @@ def test_one_wrong_request_of_each_kind_names_its_flag(tmp_path: Path, model: Pa
     plain.write_text("text\n")
     for arguments, sentence in [
         ([words], "Line 1 is taken as the header: add one, or name the column with --text-column."),
-        ([one_field], "has one field: say what is between fields with --delimiter"),
+        ([one_field], "has only one field: give the separator with --delimiter"),
         (
             [one_field, "--text-column", "a"],
             "no column 'a' here (--text-column). Line 1 is taken",
@@ -164,7 +164,7 @@ def test_one_wrong_request_of_each_kind_names_its_flag(tmp_path: Path, model: Pa
         assert sentence in done.stderr
     ask(model, source, "-o", tmp_path / "once.jsonl")
     done = xc("predict", model, tmp_path / "once.jsonl", "-o", tmp_path / "twice.jsonl")
-    assert "already has a column that answers get; got 'predictions'" in done.stderr
+    assert "already has a column of this name; got 'predictions'" in done.stderr
     assert not (tmp_path / "twice.jsonl").exists()
 
 

@@ -75,13 +75,13 @@ def test_one_wrong_file_of_each_kind_names_its_flag(tmp_path: Path) -> None:
             [],
             "Line 1 is taken as the header: add one, or name the column with --text-column and --label-column.",
         ),
-        ("text^labels\na^x\n", [], "has one field: say what is between fields with --delimiter"),
-        ("text^labels\na^x\n", ["--text-column", "text"], "has one field: say what is between fields with --delimiter"),
+        ("text^labels\na^x\n", [], "has only one field: give the separator with --delimiter"),
+        ("text^labels\na^x\n", ["--text-column", "text"], "has only one field: give the separator with --delimiter"),
         (good, ["--text-column", "texts"], "no column 'texts' here (--text-column). Did you mean 'text'?"),
         (good, ["--label-column", "tags"], "no column 'tags' here (--label-column)"),
         (good, ["--delimiter", "::"], "--delimiter: not a delimiter; got '::'"),
-        (good, ["--label-separator", "list"], "the cell holds no list of labels; got 'x'"),
-        ("text,labels\na,b,x\n", [], "The fields are cut at ','; --delimiter names another."),
+        (good, ["--label-separator", "list"], "the cell is not a list of labels; got 'x'"),
+        ("text,labels\na,b,x\n", [], "Fields are separated by ','; --delimiter sets another."),
     ]:
         (tmp_path / "t.csv").write_text(content)
         done = xc("data", "stats", tmp_path / "t.csv", *flags)
@@ -91,7 +91,7 @@ def test_one_wrong_file_of_each_kind_names_its_flag(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="only CSV and TSV have a delimiter"):
         load_dataset(tmp_path / "t.jsonl", reading=Reading(delimiter=","))
     (tmp_path / "t.txt").write_text("1 1 1\n0 0:1\n")
-    with pytest.raises(ConfigError, match="features have no columns of texts; got '--text-column a'"):
+    with pytest.raises(ConfigError, match="features have no text columns; got '--text-column a'"):
         load_dataset(tmp_path / "t.txt", reading=Reading("a"))
 
 
@@ -125,7 +125,7 @@ def test_train_says_how_it_reads_warns_and_repeats_the_flags(tmp_path: Path) -> 
     done = xc("train", tmp_path / "t.csv", "--text-column", "Words", "-o", model)
     assert done.returncode == 0, done.stderr
     assert "read: t.csv: delimiter ';', text from 'Words', labels from 'Tags'" in done.stderr
-    assert "--label-separator '|' would cut them apart, for example: network|disk" in done.stderr
+    assert "--label-separator '|' would separate them, for example: network|disk" in done.stderr
     done = xc("evaluate", model, tmp_path / "t.csv", "--text-column", "Words", "--split", "train", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["R@100"] == 100
@@ -139,7 +139,7 @@ def test_a_separator_missed_in_measuring_is_a_warning_with_the_flag(tmp_path: Pa
     )
     assert xc("train", tmp_path / "t.csv", "-a", "sparse_one_vs_all", "-o", tmp_path / "m").returncode == 0
     (tmp_path / "new.csv").write_text("text,labels\na red hat,red|hat\na blue belt,blue|belt\na coat,coat\n")
-    warning = "--label-separator '|' would cut them apart, for example: blue|belt"
+    warning = "--label-separator '|' would separate them, for example: blue|belt"
     for command in (
         ["evaluate", tmp_path / "m"],
         ["report", tmp_path / "m"],
@@ -187,7 +187,7 @@ def test_a_single_file_is_split_trained_on_and_measured(tmp_path: Path) -> None:
         ),
         (
             ["train", tmp_path / "all.csv", "--test-share", "2", "-o", tmp_path / "m"],
-            "--test-share: not a share; got 2",
+            "--test-share: out of range; got 2",
         ),
         (["data", "split", tmp_path / "new.tsv", tmp_path / "m"], "too few documents to hold some out (--test-share)"),
         (["evaluate", tmp_path / "model", tmp_path / "new.tsv", "--bins"], "--bins: a single file does not say"),

@@ -172,7 +172,7 @@ def test_labels_without_a_language_serve_every_language(corpus: Path, skos: Path
 def test_labels_that_share_a_text_are_not_told_apart_by_it(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"text": "a cat", "subjects": [{"label": "cats"}]}\n')
     (tmp_path / "v.tsv").write_text(f"<{CATS}>\tcats\n<{DOGS}>\tcats\n")
-    with pytest.raises(DataError, match=r"2 labels of the vocabulary are called this; got 'cats'"):
+    with pytest.raises(DataError, match=r"2 labels of the vocabulary have this text; got 'cats'"):
         load_dataset(tmp_path / "c.jsonl", vocab=tmp_path / "v.tsv")
 
 
@@ -221,7 +221,7 @@ def test_wrong_files_are_told_in_one_sentence(corpus: Path, tmp_path: Path) -> N
         (tmp_path / "v.ttl", [], "no such file"),
         (broken, [], "broken.tsv:2: no line of an Annif corpus; got"),
         (corpus, ["--vocab", tmp_path / "none.tsv"], "--vocab: no such file"),
-        (corpus, ["--vocab", corpus], "this is a corpus, not a vocabulary. --vocab takes URIs and labels"),
+        (corpus, ["--vocab", corpus], "this is a corpus, not a vocabulary. --vocab needs URIs and labels"),
         (corpus, ["--vocab", csv], "labels in several languages; got 'fi, en'. Choose one with --language."),
         (corpus, ["--vocab", csv, "--language", "sv"], "no label in this language; got 'sv'; allowed: fi, en"),
         (corpus, ["--vocab", labels, "--language", "sv"], "--language for"),
@@ -241,7 +241,7 @@ def test_what_skos_cannot_be_read_from(corpus: Path, skos: Path) -> None:
     skos.write_text("this is no turtle")
     with pytest.raises(DataError, match="not readable as SKOS"):
         load_dataset(corpus, vocab=skos)
-    with pytest.raises(DataError, match="Name a SKOS vocabulary with --vocab"):
+    with pytest.raises(DataError, match="Give a SKOS vocabulary with --vocab"):
         load_dataset(skos)
 
 
@@ -250,7 +250,7 @@ def test_a_folder_keeps_its_own_label_file(tmp_path: Path) -> None:
     (tmp_path / "labels.tsv").write_text(VOCAB)
     with pytest.raises(DataError, match=r"this label is not in the label file; got 'http://example\.org/p9'"):
         load_dataset(tmp_path)
-    with pytest.raises(ConfigError, match="the folder has a label file already"):
+    with pytest.raises(ConfigError, match="the folder already has a label file"):
         load_dataset(tmp_path, vocab=tmp_path / "labels.tsv")
-    with pytest.raises(ConfigError, match="a frame has no vocabulary"):
+    with pytest.raises(ConfigError, match="a data frame cannot have a vocabulary"):
         Dataset.from_frame({"text": ["a"], "labels": ["b"]}, Reading(vocab="v.tsv"))

@@ -102,13 +102,13 @@ def test_statistics_of_the_bundled_set_are_the_published_ones() -> None:
         ),
         (
             replace(clean, test=Split(["red fruit", "x"], relevance([0, 1], [0, 1]))),
-            "documents of test that also stand in train",
+            "documents of test that are also in train",
             1,
             ("red fruit",),
         ),
         (
             replace(clean, dev=Split(["yellow"], relevance([0, 1]))),
-            "documents of test that also stand in dev",
+            "documents of test that are also in dev",
             1,
             ("yellow",),
         ),
@@ -126,7 +126,7 @@ def test_statistics_of_the_bundled_set_are_the_published_ones() -> None:
         ),
         (
             replace(clean, train=Split(["An apple a day", "it is an apple"], relevance([1, 0], [0, 1]))),
-            "documents of train that contain the text of a label of theirs",
+            "documents of train that contain the text of one of their labels",
             1,
             ("An apple a day",),
         ),
@@ -199,7 +199,7 @@ def test_near_copies_between_splits_are_found_beside_equal_texts() -> None:
     copies = found(dataset)["documents of test that nearly repeat one of train"]
     assert (copies.severity, copies.count) == ("warning", 2)
     assert copies.examples == (f"{words[1]} more ~ {words[1]}", f"less {words[2]} ~ {words[2]}")
-    assert found(dataset)["documents of test that also stand in train"].count == 1
+    assert found(dataset)["documents of test that are also in train"].count == 1
     assert "documents of dev that nearly repeat one of train" not in found(dataset)
     features = sp.csr_matrix(np.eye(3, dtype=np.float32))
     numbers = Dataset(

@@ -92,7 +92,7 @@ def test_label_texts_as_a_dict_or_a_frame() -> None:
         (TEXTS, [["x"], [1.5], []], "row 1: a label must be a text or a whole number; got 1.5"),
         (TEXTS, np.full((3, 2), 0.5), "labels are no binary matrix"),
         ({"a": TEXTS, "b": LABELS}, None, "no columns of texts and labels; got 'a, b'.*Reading"),
-        (Dataset.from_lists(TEXTS, LABELS), LABELS, "a Dataset has its labels"),
+        (Dataset.from_lists(TEXTS, LABELS), LABELS, "a Dataset already has labels"),
     ],
 )
 def test_what_is_no_data_set_is_told(data: Any, labels: Any, sentence: str) -> None:

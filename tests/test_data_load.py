@@ -100,7 +100,7 @@ def test_one_label_and_an_empty_text_work(tmp_path: Path) -> None:
         ({"train.txt": ""}, "neither an XC nor a fastText file|the file is empty"),
         ({"train.jsonl": '{"text": "a", "labels": []}'}, "train.jsonl: no document has a label"),
         ({"train.txt": "1 1 1\n 0:1\n"}, "train.txt: no document has a label"),
-        ({"train.jsonl": '{"text": "a", "labels": [0]}'}, "train.jsonl:1: a whole number means a row .* there is none"),
+        ({"train.jsonl": '{"text": "a", "labels": [0]}'}, "train.jsonl:1: an integer is a row .* there is none"),
         (
             {"train.jsonl": '{"text": "a", "labels": [1]}', "labels.txt": "x\n"},
             r"train.jsonl:1: no such row in the label file; got 1; allowed: 0 to 0",
@@ -111,7 +111,7 @@ def test_one_label_and_an_empty_text_work(tmp_path: Path) -> None:
         ),
         (
             {"train.jsonl": '{"text": "a", "labels": ["x"]}', "labels.txt": "x\ny\nx\n"},
-            "labels.txt:1 and .*labels.txt:3: a label stands in the file twice; got 'x'",
+            "labels.txt:1 and .*labels.txt:3: a label occurs twice in the file; got 'x'",
         ),
         ({"train.jsonl": '{"text": "a", "labels": ["x"]}', "labels.jsonl": ""}, "labels.jsonl: the file is empty"),
         (
@@ -120,11 +120,11 @@ def test_one_label_and_an_empty_text_work(tmp_path: Path) -> None:
         ),
         (
             {"train.jsonl": '{"text": "a", "labels": ["x"]}', "test.txt": "1 1 1\n0 0:1\n"},
-            "some splits hold texts, others features",
+            "some splits have texts, others features",
         ),
         ({"train.txt": "1 1 2\n0 0:1\n", "labels.txt": "x\n"}, "train has 2 labels, the label file has not; got 1"),
         ({"train.txt": "1 1 2\n0 0:1\n", "Yf.txt": "1 1\n0:1\n"}, "train has 2 labels, the label file has not; got 1"),
-        ({"train.txt": "1 1 2000000000\n0 0:1\n"}, "train.txt: more labels than this library names"),
+        ({"train.txt": "1 1 2000000000\n0 0:1\n"}, "train.txt: more labels than the library supports"),
         ({"train.txt": "1 1 1\n0 0:1\n", "test.txt": "1 2 1\n0 0:1\n"}, r"differ .* \(features, labels\)"),
         (
             {"trn_X_Xf.txt": "1 1\n0:1\n", "trn_X_Y.txt": "2 1\n0:1\n0:1\n"},

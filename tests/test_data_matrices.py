@@ -78,7 +78,7 @@ def test_dense_npy(tmp_path: Path) -> None:
         ("1 2 2\n0 0:nan\n", 2, "not a finite number"),
         ("2 2 2\n0 0:1\n0 0:1 1:inf\n", 3, "not a finite number"),
         ("1 2 2\n0 0:1e39\n", 2, "not a finite number"),
-        ("2 2 2\n0 0:1\n0 0:1 0:1\n", 3, "stands twice"),
+        ("2 2 2\n0 0:1\n0 0:1 0:1\n", 3, "occurs twice"),
         ("1 2 2\n0 0:1:1 1\n", 2, "not 'index:value' pairs"),
         ("1 2 2\n0 0:x\n", 2, "not 'index:value' pairs"),
         ("1 2 2\nx 0:1\n", 2, "not row numbers"),
@@ -94,7 +94,7 @@ def test_bad_old_text_names_its_line(tmp_path: Path, content: str, line: int, wh
 
 
 def test_fewer_rows_than_promised(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="promises 3 rows; got '1 rows'"):
+    with pytest.raises(DataError, match="declares 3 rows; got '1 rows'"):
         read_xc(put(tmp_path / "train.txt", "3 2 2\n0 0:1\n"))
 
 

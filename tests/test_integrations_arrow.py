@@ -54,7 +54,7 @@ def test_the_column_of_texts_and_the_least_score_can_be_given(model: Path) -> No
         ({"number": [1]}, "the record batch: no column of texts; got 'number'"),
         ({"text": ["own1", None]}, "row 1 of the record batch: no text here"),
         ({"text": [1]}, "row 0 of the record batch: 'text' must be a text"),
-        ({"text": ["own1"], "predictions": [0]}, "the input already has a column that answers get"),
+        ({"text": ["own1"], "predictions": [0]}, "the input already has a column of this name"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(model: Path, columns: dict[str, list], said: str) -> None:

@@ -170,7 +170,7 @@ def test_rows_with_fewer_stored_scores_are_not_filled_up():
 
 
 def test_a_scorer_deeper_than_the_predictions_is_refused(planted, features, fitted):
-    with pytest.raises(ConfigError, match="deeper than predict_proba goes; got 4; allowed: k up to 3"):
+    with pytest.raises(ConfigError, match="more labels than predict_proba gives; got 4; allowed: k up to 3"):
         precision_at_k(4)(fitted, features, planted[1])
 
 

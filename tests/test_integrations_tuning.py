@@ -55,7 +55,7 @@ def test_every_algorithm_declares_where_its_settings_are_looked_for(name: str) -
 def test_a_setting_that_is_given_is_not_looked_for(data: Dataset) -> None:
     assert set(spaces_of(replace(LINEAR, fixed={"cost": 1.0}), data)) == {"threshold", "label_text_weight"}
     everything = {"cost": 1.0, "threshold": 0.1, "label_text_weight": 0.1}
-    with pytest.raises(ConfigError, match="there is nothing to look for"):
+    with pytest.raises(ConfigError, match="there is nothing to search"):
         spaces_of(replace(LINEAR, fixed=everything), data)
 
 
@@ -121,7 +121,7 @@ def test_a_study_of_something_else_is_refused(data: Dataset, tmp_path: Path) -> 
         (replace(LINEAR, fixed={}), data),
         (LINEAR, planted(n_labels=12, train=11)),
     ):
-        with pytest.raises(ConfigError, match="the study is of other data, settings or spaces"):
+        with pytest.raises(ConfigError, match="the study has other data, settings or search spaces"):
             tune(other, its_data, tmp_path / "study", 2)
 
 
@@ -159,7 +159,7 @@ def test_a_trial_that_cannot_be_made_is_told_and_the_search_goes_on(
     assert len(told) == states.count("failed")
     assert all("cost: out of range; got -1.0" in reason for reason in told)
     assert "Traceback" not in capfd.readouterr().err
-    with pytest.raises(ConfigError, match="no trial came to an end"):
+    with pytest.raises(ConfigError, match="no trial finished"):
         best_of([])
 
 

@@ -187,6 +187,6 @@ def test_a_server_whose_workers_all_died_says_so_and_fails(folder: Path) -> None
                 break
             time.sleep(0.02)
         assert server.process.wait(60) not in (0, None)
-        wait_for(lambda: any("every worker ended" in line for line in server.said if line.startswith("Error: ")))
+        wait_for(lambda: any("every worker died" in line for line in server.said if line.startswith("Error: ")))
         assert len(killed) == 10
         assert json.loads(server.log_file.read_text().splitlines()[0])["event"] == "start"

@@ -54,7 +54,7 @@ def test_without_a_folder_nothing_is_kept():
 
 def test_opening(checkpoint):
     Checkpoint(checkpoint.folder).open("fingerprint", resume=True)
-    with pytest.raises(ModelError, match="of another run"):
+    with pytest.raises(ModelError, match="to another run"):
         Checkpoint(checkpoint.folder).open("other", resume=True)
     with pytest.raises(ModelError, match="in the way"):
         Checkpoint(checkpoint.folder).open("fingerprint", resume=False)

@@ -89,5 +89,5 @@ def test_too_few_to_hold_out_is_said():
 
 def test_no_labels_at_all_is_said():
     data = dataclasses.replace(DATA, train=Split(TEXTS, sp.csr_matrix((4, 2), dtype=np.float32)))
-    with pytest.raises(DataError, match="fruit: no document of train has a label"):
+    with pytest.raises(DataError, match="fruit: no training document has a label"):
         prepare(data, Words(), None, 0)

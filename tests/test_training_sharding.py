@@ -91,7 +91,7 @@ def test_what_drifted_apart_is_made_equal(told: Path) -> None:
 def test_an_algorithm_that_cannot_share_says_so_once(told: Path) -> None:
     said, other = (json.loads((told / f"told-{rank}.json").read_text())["refused"] for rank in (0, 1))
     assert other == "exit 2"
-    assert said.startswith("label_tree: processes cannot share its label rows; got '2 processes'.")
+    assert said.startswith("label_tree: its label rows cannot be shared by processes; got '2 processes'.")
 
 
 def train(data_folder: Path, out: Path, name: str, *more: str, processes: int = 1) -> subprocess.Popen[str]:

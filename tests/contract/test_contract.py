@@ -120,7 +120,7 @@ def test_labels_without_text_are_enough_or_the_need_is_said(name, planted_texts)
 def test_a_set_without_relevant_labels_is_refused(name, planted_texts):
     train = planted_texts.train
     nothing = Split(train.documents, sp.csr_matrix(train.relevance.shape, dtype=np.float32))
-    with pytest.raises(DataError, match="no document of train has a label"):
+    with pytest.raises(DataError, match="no training document has a label"):
         make(name).fit(Dataset("empty", nothing, planted_texts.labels), device="cpu")
 
 

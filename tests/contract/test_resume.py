@@ -191,7 +191,7 @@ OTHER_DATA: dict[str, Callable[[Dataset], Dataset]] = {
 
 @pytest.mark.parametrize("change", OTHER_DATA.values(), ids=OTHER_DATA)
 def test_other_data_is_refused(checkpoint, planted_texts, change):
-    with pytest.raises(ModelError, match="of another run"):
+    with pytest.raises(ModelError, match="to another run"):
         make().fit(change(planted_texts), device="cpu", checkpoint=checkpoint, resume=True)
 
 
@@ -202,7 +202,7 @@ def test_sparse_rows_cut_elsewhere_are_other_data(tmp_path):
         make().fit(data, device="cpu", checkpoint=tmp_path / "c", callback=interrupt)
     documents = data.train.documents.copy()
     documents.indptr[5] += 1
-    with pytest.raises(ModelError, match="of another run"):
+    with pytest.raises(ModelError, match="to another run"):
         make().fit(with_train(data, documents=documents), device="cpu", checkpoint=tmp_path / "c", resume=True)
 
 

@@ -209,7 +209,11 @@ def matters(name: str, settings: Mapping[str, Any], setting: str, value: Any, be
         return None
     now = learnt(name, given)
     if now.refused:
-        said = (f"{name}.{setting}: nothing reads", f"{name}.{key}: nothing reads", f"{setting}: asks for")
+        said = (
+            f"{name}.{setting}: the setting has no effect",
+            f"{name}.{key}: the setting has no effect",
+            f"{setting}: it needs classifiers",
+        )
         return True if now.refused.startswith(said) else None
     return now.served != before.served
 

@@ -1,4 +1,4 @@
-"""Data sets: read, checked, cut and written. What every algorithm is fitted on comes from here."""
+"""Data sets: reading, checking, splitting and writing."""
 
 from xclearn.data.checks import Finding, statistics, validate
 from xclearn.data.columns import Reading

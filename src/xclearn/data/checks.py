@@ -1,6 +1,6 @@
-"""What a data set looks like (`statistics`) and what is wrong with it (`validate`).
+"""Describes a data set (`statistics`) and reports its problems (`validate`).
 
-Only counts and reports; it changes nothing, prints nothing, and knows nothing about models.
+It changes nothing, prints nothing, and knows nothing about models.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from xclearn.data.splits import fingerprints, pairs_matrix, void_pairs
 
 FEW_DOCUMENTS = 5  # a label with fewer training documents is counted as rare
 
-_ALONE = 0.9  # of the documents have one label only, where a separator may have been missed
-_MANY = 20  # documents from which on it says something that each has a label of its own
-_MARKED = 0.2  # of the labels hold the mark that would cut them
+_ALONE = 0.9  # if this share of documents has a single label, a separator may be missing
+_MANY = 20  # minimum documents for that check
+_MARKED = 0.2  # share of labels that must contain a separator
 _MARKS = ("|", ";", ",")
 
 _SHOWN = 3  # examples of a finding
@@ -34,7 +34,7 @@ _SHOWN_CHARACTERS = 80
 @final
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong. An error would break training, a warning makes figures mean less than they seem to."""
+    """A problem. An error would break training, a warning makes metrics less meaningful than they seem."""
 
     severity: Literal["error", "warning"]
     what: str
@@ -43,13 +43,13 @@ class Finding:
 
 
 def statistics(dataset: Dataset) -> dict[str, Any]:
-    """Counts and means of the labels and of every split; plain numbers and texts, as nested as JSON."""
+    """Counts and means of the labels and of every split, as nested plain values."""
     splits = {role: _split_statistics(split) for role, split in dataset.splits.items()}
     return {"name": dataset.name, "propensity": list(dataset.propensity), "labels": _label_statistics(dataset)} | splits
 
 
 def validate(dataset: Dataset) -> list[Finding]:
-    """Everything that is wrong, errors first."""
+    """All problems, errors first."""
     found = [finding for check in _CHECKS for finding in check(dataset) if finding.count]
     return sorted(found, key=lambda finding: finding.severity != "error")
 
@@ -100,7 +100,7 @@ def _documents_of_labels(dataset: Dataset) -> np.ndarray:
     return dataset.train.relevance.getnnz(axis=0)  # (L,)
 
 
-# Checks: each gives findings, a finding that counts nothing is left out.
+# Checks: each yields findings; those with a count of 0 are dropped.
 
 
 def _nothing_to_learn(dataset: Dataset) -> Iterator[Finding]:
@@ -141,7 +141,7 @@ def _labels_without_documents(dataset: Dataset) -> Iterator[Finding]:
 
 
 def outside_vocabulary(dataset: Dataset) -> Iterator[Finding]:
-    """Labels that were left out because the vocabulary that was named does not have them."""
+    """Labels that were left out because the vocabulary does not have them."""
     names = sorted(dataset.left_out, key=lambda name: (-dataset.left_out[name], name))
     shown = _show(f"{name} ({dataset.left_out[name]:,})" for name in names)
     yield Finding("warning", "labels of documents that are not in the vocabulary, left out", len(names), shown)
@@ -156,12 +156,12 @@ def _duplicates(dataset: Dataset) -> Iterator[Finding]:
         yield Finding("warning", f"documents repeated within {role}", len(rows), _titles(split, rows))
     for one, other in combinations(splits, 2):
         rows = np.flatnonzero(np.isin(prints[other], prints[one]))
-        what = f"documents of {other} that also stand in {one}"
+        what = f"documents of {other} that are also in {one}"
         yield Finding("warning", what, len(rows), _titles(splits[other], rows))
 
 
 def _near_copies(dataset: Dataset) -> Iterator[Finding]:
-    """Documents that are nearly those of train; equal ones are duplicates."""
+    """Near-duplicates of training documents; exact ones are counted as duplicates."""
     train = dataset.train
     for role, split in islice(dataset.splits.items(), 1, None):
         together = comparable_rows(_joined(train.documents, split.documents))
@@ -184,9 +184,9 @@ def _joined(one: Documents, other: Documents) -> Documents:
 
 
 def missed_separator(dataset: Dataset, role: str = "train", known: Collection[str] = ()) -> Iterator[Finding]:
-    """Where nearly every document has one label only, its name may be several that were not cut apart.
+    """If nearly every document has a single label, labels may be several names that were not separated.
 
-    Labels that are `known`, to a model, are right as they are, and what holds one of them beside a mark is several.
+    Labels `known` to a model are correct; a name that contains one of them and a separator is several.
     """
     relevance = dataset.split(role).relevance
     labels_of_rows = relevance.getnnz(axis=1)
@@ -198,15 +198,15 @@ def missed_separator(dataset: Dataset, role: str = "train", known: Collection[st
     found = _uncut(names, known)
     if found:
         separator, shown = found
-        what = f"labels that look like several in one; --label-separator {shlex.quote(separator)} would cut them apart"
+        what = f"labels that look like several in one; --label-separator {shlex.quote(separator)} would separate them"
         yield Finding("warning", what, len(shown), _show(shown))
     elif labelled >= _MANY and len(names) >= _ALONE * labelled and any(" " in name for name in names):
-        what = "labels of one document only, and nearly no document has two; is a --label-separator missing?"
+        what = "labels of only one document, while nearly no document has two; is a --label-separator missing?"
         yield Finding("warning", what, len(names), _show(names))
 
 
 def _uncut(names: list[str], known: Collection[str]) -> tuple[str, list[str]] | None:
-    """The separator, and the names that it would cut into parts of which some are known or stand in several names."""
+    """The separator, and the names it would split into parts that are known or occur in several names."""
     listed = [name for name in names if name.startswith(("[", "(", "{")) and name.endswith(("]", ")", "}"))]
     if listed and len(listed) >= _MARKED * len(names):
         return AS_LIST, listed
@@ -228,14 +228,14 @@ def _shared_label_texts(dataset: Dataset) -> Iterator[Finding]:
 
 
 def _label_text_in_documents(dataset: Dataset) -> Iterator[Finding]:
-    """Where a document names its label outright, an exact match does the work that the model seems to do."""
+    """Documents that contain their label's text, so that exact matching would find it without a model."""
     if not isinstance(dataset.labels.texts, Sequence):
         return
     labels = [text.lower() for text in dataset.labels.texts]
     for role, split in dataset.splits.items():
         if isinstance(split.documents, Sequence):
             rows = [row for row, text in enumerate(split.documents) if _names_a_label(split, row, text.lower(), labels)]
-            what = f"documents of {role} that contain the text of a label of theirs"
+            what = f"documents of {role} that contain the text of one of their labels"
             yield Finding("warning", what, len(rows), _titles(split, rows))
 
 

@@ -1,4 +1,4 @@
-"""Which column of a table is the text, which the labels, and how a table is cut: as asked, or found by usual names."""
+"""Finds the columns of texts and labels in a table, and its delimiter: as given, or by common names."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ LABEL_NAMES = (
     *("topics", "topic", "classes", "class", "genres", "subject_uris"),
 )
 UID_NAMES = ("uid", "document_id")
-AS_LIST = "list"  # the label separator of a cell that holds a list, as ['a', 'b']
-AS_URIS = "uris"  # of a cell that holds URIs with spaces between them, in angle brackets or not
+AS_LIST = "list"  # the label separator for cells that hold a list, such as ['a', 'b']
+AS_URIS = "uris"  # for cells that hold URIs separated by spaces, with or without angle brackets
 
-_HEADER_WORDS = 2  # of a field of a header at most
-_LONGEST_HEADER = 1_000  # characters; what is longer is a text
-DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}  # as flags name them
+_HEADER_WORDS = 2  # maximum words of a header field
+_LONGEST_HEADER = 1_000  # characters; a longer line is text
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}  # names used by flags
 
 
 @final
 @dataclass(frozen=True)
 class Reading:
-    """How to read a table that does not follow the usual names; None is found out."""
+    """How to read a table; None means detected."""
 
     text_column: str | None = None
     label_column: str | None = None
-    label_separator: str | None = None  # between the labels of a cell; `list` for a cell such as ['a', 'b']
-    delimiter: str | None = None  # between the fields of a CSV or TSV line: one character, or a name in DELIMITERS
-    vocab: str | None = None  # a file that says which labels there are, and their texts
-    language: str | None = None  # of the labels of a vocabulary that has them in several
+    label_separator: str | None = None  # separator of labels in a cell; `list` for cells such as ['a', 'b']
+    delimiter: str | None = None  # separator of CSV or TSV fields: one character, or a name in DELIMITERS
+    vocab: str | None = None  # a file with the labels and their texts
+    language: str | None = None  # language of the labels in a multilingual vocabulary
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and len(self.delimiter_character or "") != 1:
@@ -46,11 +46,11 @@ class Reading:
 
     @property
     def delimiter_character(self) -> str | None:
-        """The delimiter itself: `tab` and `\\t` as they are typed become the character."""
+        """The delimiter as a character; `tab` and `\\t` are converted."""
         return self.delimiter and DELIMITERS.get(self.delimiter, self.delimiter.replace("\\t", "\t"))
 
     def flags(self) -> list[str]:
-        """What was asked for, as it is given on the command line."""
+        """The given options, as command-line flags."""
         asked = {
             "--text-column": self.text_column,
             "--label-column": self.label_column,
@@ -63,7 +63,7 @@ class Reading:
 
     @property
     def of_tables(self) -> Reading:
-        """What of it concerns the form of tables."""
+        """Only the options about tables."""
         return replace(self, vocab=None, language=None)
 
 
@@ -72,15 +72,15 @@ USUAL = Reading()
 
 @final
 class Columns(NamedTuple):
-    """The columns that mean something here."""
+    """The columns that are used."""
 
-    texts: tuple[str, ...]  # joined by a space; empty where there is none
+    texts: tuple[str, ...]  # joined by a space; empty if there is none
     labels: str | None
     uid: str | None
 
 
 def columns_of(names: Iterable[str], reading: Reading, where: str, *, header: bool = False) -> Columns:
-    """The columns among these names, of a `header` or of keys; one that was asked for and is not there is refused."""
+    """The columns among these names, of a `header` or of keys; raises if a requested one is missing."""
     names = tuple(names)
     for asked, flag in ((reading.text_column, "--text-column"), (reading.label_column, "--label-column")):
         if asked is not None and asked not in names:
@@ -90,7 +90,7 @@ def columns_of(names: Iterable[str], reading: Reading, where: str, *, header: bo
 
 
 def find_delimiter(header: str, reading: Reading, candidates: Sequence[str]) -> str:
-    """What cuts this header into known columns, or else into the most fields; the first of those that do it equally."""
+    """The delimiter that splits this header into known columns, or else into the most fields; ties by order."""
 
     def worth(delimiter: str) -> tuple[bool, int]:
         names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
@@ -101,19 +101,17 @@ def find_delimiter(header: str, reading: Reading, candidates: Sequence[str]) -> 
 
 
 def how_to_name(flags: Sequence[str], names: Sized, *, header: bool) -> str:
-    """What to do where these names, of a header or of keys, have no such column."""
+    """Advice for when these names, of a header or of keys, have no such column."""
     named = f"ame the column with {' and '.join(flags)}."
     if not header:
         return f"N{named}"
     if len(names) == 1:
-        return (
-            f"Line 1 is taken as the header and has one field: say what is between fields with --delimiter, or n{named}"
-        )
-    return f"Line 1 is taken as the header: add one, or n{named}"
+        return f"Line 1 is read as the header and has only one field: give the separator with --delimiter, or n{named}"
+    return f"Line 1 is read as the header: add one, or n{named}"
 
 
 def delimiter_of_header(line: str) -> str | None:
-    """The name of the delimiter that makes a header with a column of texts of this line; None where none does."""
+    """The name of the delimiter that makes this line a header with a text column, or None."""
     for name, delimiter in DELIMITERS.items() if len(line) <= _LONGEST_HEADER else ():
         fields = [field.strip() for field in next(csv.reader([line], delimiter=delimiter), [])]
         short = all(0 < len(field.split()) <= _HEADER_WORDS for field in fields)
@@ -123,7 +121,7 @@ def delimiter_of_header(line: str) -> str | None:
 
 
 def split_labels(cell: str, separator: str, where: str) -> list[str]:
-    """The label names of a cell, without the spaces around them."""
+    """The label names of a cell, without surrounding spaces."""
     if separator == AS_URIS:
         return list(map(bare_uri, cell.split()))
     names = _listed(cell, where) if separator == AS_LIST else cell.split(separator)
@@ -131,7 +129,7 @@ def split_labels(cell: str, separator: str, where: str) -> list[str]:
 
 
 def usual_separator(label_column: str | None) -> str:
-    """What stands between the labels of a cell where nothing else is said: Annif's column holds URIs."""
+    """The default separator of labels in a cell; Annif's column holds URIs."""
     return AS_URIS if label_column is not None and _folded(label_column) == "subject_uris" else LABEL_SEPARATOR
 
 
@@ -142,8 +140,8 @@ def _listed(cell: str, where: str) -> list[str]:
         values = None
     if not isinstance(values, list | tuple | set) or not all(isinstance(value, str | int) for value in values):
         allowed = "a list such as ['a', 'b']"
-        todo = "Or name what stands between the labels with --label-separator."
-        raise DataError("the cell holds no list of labels", where=where, got=cell, allowed=allowed, todo=todo)
+        todo = "Or give the separator of labels with --label-separator."
+        raise DataError("the cell is not a list of labels", where=where, got=cell, allowed=allowed, todo=todo)
     return [str(value) for value in (sorted(values, key=str) if isinstance(values, set) else values)]
 
 
@@ -155,7 +153,7 @@ def _columns(names: tuple[str, ...], text: str | None, labels: str | None) -> Co
 
 
 def _texts(names: Sequence[str]) -> tuple[str, ...]:
-    """The raw files of the XC repository have title and content instead of a text."""
+    """The text columns; raw files of the XC repository have title and content."""
     found = _first(TEXT_NAMES, names)
     if found is None:
         return ()
@@ -164,7 +162,7 @@ def _texts(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
-    """The first wanted name there is: as it is written, or else in other letters."""
+    """The first wanted name that exists, preferring an exact match over one that ignores case."""
     folded: dict[str, str] = {}
     for name in names:
         folded.setdefault(_folded(name), name)

@@ -1,6 +1,6 @@
-"""What every algorithm is fitted on: documents, labels and which belong together.
+"""The training data of every algorithm: documents, labels and their relevance.
 
-A `Dataset` knows nothing about where it came from (readers do), how documents become numbers (text/ does) or models.
+A `Dataset` knows nothing about file formats, how documents become numbers (text/ does that) or models.
 Documents are texts, a sparse feature matrix, or a dense array; label texts are of any of these kinds, or absent.
 """
 
@@ -27,7 +27,7 @@ NO_PAIRS.setflags(write=False)
 
 @final
 class RowNumbers(Sequence[str]):
-    """The names `0`, `1`, … of labels that have no others; made when asked for, a header can claim millions."""
+    """The names `0`, `1`, … of unnamed labels, made on access, as a header can declare millions."""
 
     def __init__(self, count: int) -> None:
         self._rows = range(count)
@@ -55,10 +55,10 @@ class RowNumbers(Sequence[str]):
 
 @dataclass(frozen=True)
 class LabelSet:
-    """The label names in their one order, and what is known about each label."""
+    """The label names in order, with the labels' texts."""
 
     names: Sequence[str]
-    texts: Documents | None = None  # one row a label: text, sparse or dense features; None when labels are only names
+    texts: Documents | None = None  # one row per label: texts, sparse or dense features; None if labels are only names
 
     def __len__(self) -> int:
         return len(self.names)
@@ -70,12 +70,14 @@ class LabelSet:
 
 @dataclass(frozen=True)
 class Split:
-    """Documents and the labels relevant to them."""
+    """Documents and their relevant labels."""
 
     documents: Documents  # n rows
     relevance: sp.csr_matrix  # (n, L) float32, all ones, indices sorted and unique
-    filter_pairs: np.ndarray = field(default_factory=lambda: NO_PAIRS)  # (m, 2) int64 (row, label): void in evaluation
-    names: Sequence[str] | None = None  # document names (uid) where the source has them
+    filter_pairs: np.ndarray = field(
+        default_factory=lambda: NO_PAIRS
+    )  # (m, 2) int64 (row, label): ignored in evaluation
+    names: Sequence[str] | None = None  # document names (uid), if the source has them
 
     def __post_init__(self) -> None:
         rows = n_documents(self.documents)
@@ -89,7 +91,7 @@ class Split:
         return f"Split({len(self):,} {kind_of(self.documents)}, {self.relevance.nnz:,} pairs)"
 
     def take(self, rows: np.ndarray) -> Split:
-        """The split of these rows, in this order; filter pairs follow their documents."""
+        """The split of these rows, in this order, with their filter pairs."""
         new_row = np.full(len(self), -1, dtype=np.int64)
         new_row[rows] = np.arange(len(rows))
         pairs = self.filter_pairs[new_row[self.filter_pairs[:, 0]] >= 0]
@@ -100,7 +102,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A named set: train, optionally dev and test, labels, and the propensity constants of its published figures."""
+    """A named data set: train, optional dev and test, labels, and the propensity constants used for it."""
 
     name: str
     train: Split
@@ -108,7 +110,7 @@ class Dataset:
     test: Split | None = None
     dev: Split | None = None
     propensity: tuple[float, float] = (0.55, 1.5)  # (A, B) of Jain et al. 2016
-    left_out: Mapping[str, int] = field(default_factory=dict)  # labels that the vocabulary lacks, and their documents
+    left_out: Mapping[str, int] = field(default_factory=dict)  # labels missing in the vocabulary → number of documents
 
     @staticmethod
     def from_lists(texts: Any, labels: Any, **options: Any) -> Dataset:
@@ -141,7 +143,7 @@ class Dataset:
 
     @property
     def splits(self) -> dict[str, Split]:
-        """The splits that there are, by name, train first."""
+        """The existing splits by name, train first."""
         splits = {"train": self.train, "dev": self.dev, "test": self.test}
         return {name: split for name, split in splits.items() if split is not None}
 
@@ -160,10 +162,10 @@ def kind_of(documents: Documents) -> str:
 
 
 def n_documents(documents: Documents) -> int:
-    """Rows of any kind of documents."""
+    """The number of documents of any kind."""
     return len(documents) if isinstance(documents, Sequence) else documents.shape[0]
 
 
 def take_documents(documents: Documents, rows: np.ndarray) -> Documents:
-    """The documents of these rows, in this order, of the same kind."""
+    """The documents of these rows, in this order."""
     return [documents[row] for row in rows] if isinstance(documents, Sequence) else documents[rows]

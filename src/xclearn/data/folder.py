@@ -1,6 +1,6 @@
-"""A data folder: which file plays which part, and what `dataset.json` says.
+"""A data folder: the role of each file, and the content of `dataset.json`.
 
-Knows names and suffixes only; what is inside the files is the readers' business.
+Knows only names and suffixes; readers know the content of files.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from xclearn.files import COMPRESSIONS, numbered_lines
 
 SPLITS = ("train", "dev", "test")
 LABEL_SEPARATOR = ";"
-RDF_SUFFIXES = ("ttl", "nt", "rdf", "xml")  # of vocabularies
+RDF_SUFFIXES = ("ttl", "nt", "rdf", "xml")  # suffixes of SKOS vocabularies
 
-# part of a role -> the suffixes it can have (text also .gz, .xz, .bz2 or .zst)
+# part of a role → its possible suffixes (text also .gz, .xz, .bz2 or .zst)
 _SUFFIXES = {
     "records": ("jsonl", "json", "csv", "tsv", "parquet", "txt"),
     "features": ("txt", "npz", "npy"),
@@ -33,7 +33,7 @@ _LONG = {"dev": ("validate", "validation")}
 @final
 @dataclass(frozen=True)
 class DataFile:
-    """A file and what its name says: `train.jsonl.gz` has the stem `train` and the suffix `jsonl`."""
+    """A file with the stem and suffix of its name: `train` and `jsonl` for `train.jsonl.gz`."""
 
     path: Path
     stem: str
@@ -47,7 +47,7 @@ class About:
 
     name: str | None = None
     propensity: tuple[float, float] | None = None
-    label_separator: str | None = None  # between the label names of a CSV or TSV field; None: the usual one
+    label_separator: str | None = None  # separator of labels in a CSV or TSV field; None: the default
     description: str = ""
 
 
@@ -68,11 +68,11 @@ _STEMS = _stems()
 
 
 def data_file(path: Path) -> DataFile:
-    """The file with its stem and suffix, compression taken off."""
+    """The file with its stem and suffix, without the compression's suffix."""
     bare = _bare(path)
     suffix = bare.suffix[1:].lower()
     if bare != path and suffix in _PACKED:
-        raise DataError(f"a .{suffix} file is not read through {path.suffix}", where=str(path), todo="Unpack it.")
+        raise DataError(f"a .{suffix} file cannot be read through {path.suffix}", where=str(path), todo="Unpack it.")
     return DataFile(path, bare.stem, suffix)
 
 
@@ -101,7 +101,7 @@ def _named_files(folder: Path) -> list[Path]:
 
 
 def _full_texts(folder: Path) -> dict[str, dict[str, DataFile]]:
-    """The splits of Annif's full texts: the folder itself is train, or there is a folder for each split."""
+    """The splits of Annif's full texts: the folder itself as train, or one folder per split."""
     places = {role: [folder / word for word in (role, short, *_LONG.get(role, ()))] for role, short in _SHORT.items()}
     places["train"].insert(0, folder)
     found = {role: next(filter(is_full_text_folder, paths), None) for role, paths in places.items()}
@@ -135,7 +135,7 @@ def _refuse_rivals(folder: Path, role: str, *files: DataFile) -> None:
 
 
 def read_about(path: Path) -> About:
-    """What `dataset.json` says; every key is optional, an unknown one is refused."""
+    """The content of `dataset.json`; all keys are optional, unknown ones are errors."""
     if not path.exists():
         return About()
     try:

@@ -1,6 +1,6 @@
-"""Data sets of what Python holds: lists, arrays, pandas, polars and Arrow tables, Hugging Face datasets.
+"""Data sets from Python objects: lists, arrays, pandas, polars and Arrow tables, Hugging Face datasets.
 
-These are known by what they can do, none of them is imported. Labels are read as `load_dataset` reads a table.
+Objects are recognised by their methods; no library is imported. Labels are read as from a table by `load_dataset`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from xclearn.data.folder import LABEL_SEPARATOR
 from xclearn.data.matrices import as_relevance
 from xclearn.errors import ConfigError, DataError
 
-LabelTexts = Mapping[str, str] | Any  # name -> text, or a frame with the columns label and text
+LabelTexts = Mapping[str, str] | Any  # name → text, or a data frame with the columns label and text
 
 _ALLOWED = "a Dataset; texts and labels; a frame (pandas, polars, Arrow, Hugging Face) or dict of columns"
 
 
 def dataset_of(data: Any, labels: Any = None) -> Dataset:
-    """What `fit` takes: a `Dataset`, a frame, or texts and the labels of each."""
+    """The data set for the arguments of `fit`: a `Dataset`, a data frame, or texts and their labels."""
     if isinstance(data, Dataset):
         if labels is not None:
-            raise DataError("a Dataset has its labels", where="labels", todo="Leave the labels out.")
+            raise DataError("a Dataset already has labels", where="labels", todo="Leave the labels out.")
         return data
     if labels is not None:
         return from_lists(data, labels)
     if _names_of(data) is None:
         todo = "Call fit(dataset), fit(texts, labels) or fit(frame)."
-        raise DataError("nothing to fit on", got=type(data).__name__, allowed=_ALLOWED, todo=todo)
+        raise DataError("not training data", got=type(data).__name__, allowed=_ALLOWED, todo=todo)
     return from_frame(data)
 
 
@@ -45,7 +45,7 @@ def from_lists(
     label_separator: str = LABEL_SEPARATOR,
     name: str = "data",
 ) -> Dataset:
-    """Texts or features, and for each a list of labels, one text with separators, or a row of a binary matrix."""
+    """A data set from texts or features, and for each a list of labels, a text with separators, or a binary row."""
     documents = _documents(texts)
     split, names = _labelled(documents, labels, label_separator)
     if label_texts is None:
@@ -61,15 +61,17 @@ def from_lists(
 def from_frame(
     frame: Any, reading: Reading = USUAL, *, label_texts: LabelTexts | None = None, name: str = "data"
 ) -> Dataset:
-    """The columns of a frame, found by their usual names or named by `reading`."""
+    """A data set from the columns of a data frame, found by common names or given by `reading`."""
     names = _names_of(frame)
     if names is None:
-        raise DataError("not a frame", got=type(frame).__name__, allowed="something with named columns")
+        raise DataError("not a data frame", got=type(frame).__name__, allowed="something with named columns")
     if reading.vocab is not None:
-        raise ConfigError("a frame has no vocabulary", where="vocab", got=reading.vocab, todo="Give label_texts.")
+        raise ConfigError(
+            "a data frame cannot have a vocabulary", where="vocab", got=reading.vocab, todo="Give label_texts."
+        )
     columns = columns_of(names, reading, name)
     if not columns.texts or columns.labels is None:
-        todo = "Name them with Reading(text_column=…, label_column=…)."
+        todo = "Give them with Reading(text_column=…, label_column=…)."
         raise DataError("no columns of texts and labels", where=name, got=", ".join(names), todo=todo)
     parts = [_documents(frame[column]) for column in columns.texts]
     texts = parts[0] if len(parts) == 1 else [" ".join(filter(None, row)) for row in zip(*parts, strict=True)]
@@ -89,7 +91,7 @@ def _names_of(frame: Any) -> list[str] | None:
 
 
 def _values(column: Any) -> list[Any]:
-    """A column as a list of Python's own values."""
+    """A column as a list of Python values."""
     for method in ("to_pylist", "to_list", "tolist"):  # Arrow; pandas and polars; NumPy
         if hasattr(column, method):
             return list(getattr(column, method)())
@@ -116,7 +118,7 @@ def _labelled(documents: Documents, labels: Any, separator: str) -> tuple[Split,
         relevance = sp.csr_matrix(labels, dtype=np.float32, copy=True)
         relevance.eliminate_zeros()
         if (relevance.data != 1).any():
-            raise DataError("labels are no binary matrix", where="labels", allowed="zeros and ones")
+            raise DataError("the labels are not a binary matrix", where="labels", allowed="zeros and ones")
         return Split(documents, as_relevance(relevance)), RowNumbers(relevance.shape[1])
     ids: dict[Any, int] = {}
     starts, found = array("q", [0]), array("q")

@@ -1,4 +1,4 @@
-"""What is asked of a model: the texts of a table with their other columns, or a text a line. Read one at a time."""
+"""Reads texts to predict, one at a time: a table with its other columns, or one text per line."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from xclearn.data.tables import HEADED, Row, csv_rows, json_object, rows_of
 from xclearn.errors import ConfigError, DataError
 from xclearn.files import Lines, name_of, numbered_lines
 
-TABLES = ("jsonl", "json", "csv", "tsv", "parquet")  # the suffixes of files that have columns
+TABLES = ("jsonl", "json", "csv", "tsv", "parquet")  # suffixes of files with columns
 
 
 def _silent(_: str) -> None:
-    """Nobody is told."""
+    """Ignore a warning."""
 
 
 class Input(NamedTuple):
-    """A text, and all columns of its row; of a line only the text."""
+    """A text and all columns of its row; for a line, only the text."""
 
     text: str
     row: Row
 
 
 def read_inputs(source: Lines, reading: Reading = USUAL, warn: Callable[[str], None] = _silent) -> Iterator[Input]:
-    """The rows of a table by its suffix; of any other file and of a stream a text a line, or JSON objects.
+    """The rows of a table, recognised by its suffix; from other files and streams, one text or JSON object per line.
 
-    Of those the first line that is not empty decides, unless `reading` names a delimiter: then it is the header of a
-    table. As plain text an empty line is an empty document; between JSON objects it is nothing. `warn` is told of a
-    first text that looks like a header.
+    For the latter the first non-empty line decides, unless `reading` gives a delimiter: then it is the header of a
+    table. In plain text an empty line is an empty document; between JSON objects it is ignored. `warn` is called if the
+    first text looks like a header.
     """
     if isinstance(source, str | os.PathLike):
         file = data_file(Path(source))
@@ -91,16 +91,14 @@ def _input(row: Row, reading: Reading, where: str, *, header: bool) -> Input:
 
 def _refuse_flags(reading: Reading, where: str) -> None:
     if reading.flags():
-        todo = (
-            f"A table is known by its suffix ({', '.join(TABLES)}); of other files and streams --delimiter makes one."
-        )
+        todo = f"Tables are recognised by their suffix ({', '.join(TABLES)}); --delimiter makes other input a table."
         raise ConfigError("lines of text have no columns", where=where, got=" ".join(reading.flags()), todo=todo)
 
 
 def _warn_of_header(line: str, where: str, warn: Callable[[str], None]) -> None:
     delimiter = delimiter_of_header(line)
     if delimiter is not None:
-        warn(f"{where} looks like the header of a table and is read as a text; --delimiter {delimiter} reads columns")
+        warn(f"{where} looks like the header of a table but is read as text; --delimiter {delimiter} reads columns")
 
 
 def _is_json_object(line: str) -> bool:

@@ -1,6 +1,6 @@
-"""`load_dataset`: a bundled name, a folder or a file becomes a `Dataset`.
+"""`load_dataset` turns a bundled name, a folder or a file into a `Dataset`.
 
-Puts together what the readers give: label names become ids, files become splits. Knows no file format itself.
+Combines the output of readers: label names become ids, files become splits. Knows no file format itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BUNDLED = Path(__file__).parent / "bundled"
 
 
 def bundled_datasets() -> list[str]:
-    """The names of the data sets that come with the package."""
+    """The names of the bundled data sets."""
     return sorted(path.name for path in _BUNDLED.iterdir() if path.is_dir())
 
 
@@ -59,11 +59,11 @@ def load_dataset(
     language: str | None = None,
     reading: Reading = USUAL,
 ) -> Dataset:
-    """The data set of a bundled name, a folder, or a single file (which is then all train).
+    """The data set of a bundled name, a folder, or a single file (which becomes train).
 
-    `name` replaces the name that the source gives itself; `reading` names columns, the delimiter, and what stands
-    between the labels of a CSV or TSV field, where they are not the usual ones, and the vocabulary with its language.
-    `label_separator`, `vocab` and `language` are short for these of `reading`.
+    `name` replaces the source's own name. `reading` gives the columns, the delimiter and the label separator of tables
+    if they cannot be detected, and a vocabulary with its language. `label_separator`, `vocab` and `language` are
+    shorthand for these fields of `reading`.
     """
     path = _path(source)
     folder = path.is_dir()
@@ -89,13 +89,13 @@ def load_dataset(
 
 
 def is_one_split(source: str | os.PathLike[str]) -> bool:
-    """Whether the source is a file or a folder of full texts, of which nothing says that it is train or test."""
+    """Whether the source is a single file or folder of full texts, without a role such as train or test."""
     path = Path(source)
     return path.is_file() or (is_full_text_folder(path) and "train" in find_files(path))
 
 
 def describe_reading(source: str | os.PathLike[str], reading: Reading = USUAL) -> list[str]:
-    """A line for each table of the source whose columns or delimiter are not the usual ones: how it is read."""
+    """A line about how each table of the source is read, if its columns or delimiter are unusual."""
     path = _path(source)
     parts = find_files(path) if path.is_dir() else {"train": {"records": data_file(path)}}
     files = [parts[role]["records"] for role in SPLITS if "records" in parts.get(role, {})]
@@ -104,11 +104,11 @@ def describe_reading(source: str | os.PathLike[str], reading: Reading = USUAL) -
 
 def _described(file: DataFile, reading: Reading) -> str | None:
     if file.suffix == FULL_TEXT:
-        return f"{file.path.name}: full texts, their labels from the .tsv or .key file beside each"
+        return f"{file.path.name}: full texts, with labels from the .tsv or .key file beside each"
     if file.suffix not in ("csv", "tsv", "parquet"):
         return None
     if is_annif(file, reading):
-        return f"{file.path.name}: no header, a text and URIs a line"
+        return f"{file.path.name}: no header, a text and URIs per line"
     if file.suffix == "parquet":
         names, cut = parquet_schema(file.path).names, ""
     else:
@@ -117,7 +117,7 @@ def _described(file: DataFile, reading: Reading) -> str | None:
         cut = "" if delimiter == {"csv": ",", "tsv": "\t"}[file.suffix] else f"delimiter {delimiter!r}, "
     columns = columns_of(names, reading, f"{file.path}:1", header=file.suffix in HEADED)
     usual = not cut and columns.texts == ("text",) and columns.labels == "labels"
-    if usual or not columns.texts or columns.labels is None:  # what lacks a column is refused when it is read
+    if usual or not columns.texts or columns.labels is None:  # a missing column raises when the table is read
         return None
     texts = " and ".join(f"'{name}'" for name in columns.texts)
     return f"{file.path.name}: {cut}text from {texts}, labels from '{columns.labels}'"
@@ -140,7 +140,7 @@ def _with_vocabulary(files: Mapping[str, Parts], vocab: str | None) -> Mapping[s
         raise DataError("no such file", where="--vocab", got=vocab)
     if "labels" in files:
         where, todo = _paths(files["labels"]), "Keep one of them."
-        raise ConfigError("the folder has a label file already", where=where, got=f"--vocab {vocab}", todo=todo)
+        raise ConfigError("the folder already has a label file", where=where, got=f"--vocab {vocab}", todo=todo)
     return {**files, "labels": {"records": data_file(Path(vocab))}}
 
 
@@ -149,10 +149,12 @@ def _read(files: Mapping[str, Parts], reading: Reading) -> tuple[dict[str, Split
     label_parts = files.get("labels", {})
     with_features = {role: "features" in parts or is_xc_file(parts["records"]) for role, parts in roles.items()}
     if len(set(with_features.values())) > 1:
-        raise DataError("some splits hold texts, others features", where=_paths(*roles.values()))
+        raise DataError("some splits have texts, others features", where=_paths(*roles.values()))
     if reading.language is not None and not label_parts:
-        todo = "Name the vocabulary with --vocab."
-        raise ConfigError("no labels are in several languages", where="--language", got=reading.language, todo=todo)
+        todo = "Give the vocabulary with --vocab."
+        raise ConfigError(
+            "only a vocabulary can have several languages", where="--language", got=reading.language, todo=todo
+        )
     left_out: Mapping[str, int] = {}
     if with_features["train"]:
         _refuse_columns(reading, _paths(roles["train"]))
@@ -162,7 +164,7 @@ def _read(files: Mapping[str, Parts], reading: Reading) -> tuple[dict[str, Split
     if not splits["train"].relevance.nnz:
         where = _paths(roles["train"])
         if left_out:
-            what = "no label of the documents is in the vocabulary (--vocab)"
+            what = "none of the documents' labels is in the vocabulary (--vocab)"
             allowed = f"such as {labels.names[0]}"
             raise DataError(what, where=where, got=next(iter(left_out)), allowed=allowed)
         raise DataError("no document has a label", where=where)
@@ -170,10 +172,10 @@ def _read(files: Mapping[str, Parts], reading: Reading) -> tuple[dict[str, Split
 
 
 def _refuse_columns(reading: Reading, where: str) -> None:
-    # a folder may name the separator of its label file's kind
+    # dataset.json may give the separator
     flags = replace(reading.of_tables, label_separator=None).flags()
     if flags:
-        raise ConfigError("features have no columns of texts", where=where, got=" ".join(flags), todo="Leave it out.")
+        raise ConfigError("features have no text columns", where=where, got=" ".join(flags), todo="Leave it out.")
 
 
 def _paths(*groups: Parts) -> str:
@@ -185,7 +187,7 @@ def _split(parts: Parts, documents: Documents, relevance: sp.csr_matrix, names: 
     return Split(documents, relevance, pairs, names)
 
 
-# Sets of features: the matrices say how many labels there are.
+# Data sets of features: the matrices give the number of labels.
 
 
 def _read_matrices(
@@ -198,7 +200,7 @@ def _read_matrices(
         raise DataError(what, where=_paths(*roles.values()), got=widths)
     n_labels = widths["train"][1]
     if n_labels > limits().labels:
-        what = "more labels than this library names"
+        what = "more labels than the library supports"
         raise too_much("labels", what, where=_paths(roles["train"]), got=n_labels)
     splits = {role: _split(parts, *matrices[role]) for role, parts in roles.items()}
     return splits, _numbered_labels(label_parts, n_labels, language)
@@ -223,11 +225,11 @@ def _numbered_labels(parts: Parts, n_labels: int, language: str | None) -> Label
         raise DataError("the labels have both texts and features", where=_paths(parts), todo="Keep one of them.")
     for rows in (len(labels), n_labels if features is None else features.shape[0]):
         if rows != n_labels:
-            raise DataError(f"train has {n_labels} labels, the label file has not", where=_paths(parts), got=rows)
+            raise DataError(f"train has {n_labels} labels, but the label file does not", where=_paths(parts), got=rows)
     return LabelSet(labels.names, labels.texts if features is None else features)
 
 
-# Sets of texts: the label file says what the labels are, or else the names that are found.
+# Data sets of texts: labels come from the label file, or else from the names that occur.
 
 
 def _read_texts(
@@ -251,18 +253,18 @@ def _read_texts(
 
 class _Named(NamedTuple):
     labels: LabelSet
-    called: list[str | None]  # the first text of each label
+    called: list[str | None]  # first text of each label
 
 
 def _named_labels(file: DataFile, language: str | None) -> _Named:
-    lines: dict[str, int] = {}  # of each name
+    lines: dict[str, int] = {}  # line of each name
     texts: list[str | None] = []
     called: list[str | None] = []
     for row in read_vocabulary(file, language):
         line = lines.setdefault(row.name, row.line)
         if line != row.line:
             where = f"{file.path}:{line} and {file.path}:{row.line}"
-            raise DataError("a label stands in the file twice", where=where, got=row.name)
+            raise DataError("a label occurs twice in the file", where=where, got=row.name)
         called.append(row.text)
         texts.append("; ".join((row.text or "", *row.others)) if row.others else row.text)
     if not lines:
@@ -273,9 +275,9 @@ def _named_labels(file: DataFile, language: str | None) -> _Named:
 
 @final
 class _LabelIds:
-    """Label name or row number -> id. Without a label file, names get ids as they come.
+    """Maps label names or row numbers to ids. Without a label file, names get ids in order of appearance.
 
-    Of a vocabulary labels are known by their texts too, and what it does not have is left out and counted.
+    With a vocabulary, labels may also be given by their texts, and unknown labels are left out and counted.
     """
 
     def __init__(self, given: _Named | None, *, is_vocabulary: bool) -> None:
@@ -302,24 +304,24 @@ class _LabelIds:
             raise DataError("this label is not in the label file", where=where, got=name)
         rows = self._rows_of_text.get(name, [])
         if len(rows) > 1:
-            what = f"{len(rows)} labels of the vocabulary are called this"
-            todo = "Name the label by its URI."
+            what = f"{len(rows)} labels of the vocabulary have this text"
+            todo = "Give the label by its URI."
             raise DataError(what, where=where, got=name, todo=todo)
         self.left_out.update([] if rows else [name])
         return rows[0] if rows else None
 
     def _of_row(self, row: int, where: str) -> int:
         if not self.closed:
-            what = "a whole number means a row of the label file"
-            todo = "Write names as texts, or add a label file."
-            raise DataError(f"{what}, and there is none", where=where, got=row, todo=todo)
+            what = "an integer is a row of the label file"
+            todo = "Write label names as strings, or add a label file."
+            raise DataError(f"{what}, but there is none", where=where, got=row, todo=todo)
         if not 0 <= row < len(self.ids):
             allowed = f"0 to {len(self.ids) - 1}"
             raise DataError("no such row in the label file", where=where, got=row, allowed=allowed)
         return row
 
     def sorted_labels(self, n_train: int) -> tuple[LabelSet, np.ndarray]:
-        """Train's names in order, then those that only other splits have; and each id's place among them."""
+        """Sorted names of train, then those only in other splits; and the new position of each id."""
         names = list(self.ids)
         ordered = sorted(names[:n_train]) + sorted(names[n_train:])
         label_of_name = {name: label for label, name in enumerate(ordered)}
@@ -329,7 +331,7 @@ class _LabelIds:
 class _Table(NamedTuple):
     texts: list[str]
     names: list[str] | None
-    starts: array[int]  # of each record's ids, and the end
+    starts: array[int]  # start of each record's ids, and the end
     ids: array[int]
 
     def relevance(self, label_of_id: np.ndarray) -> sp.csr_matrix:
@@ -349,7 +351,7 @@ def _read_table(file: DataFile, reading: Reading, label_ids: _LabelIds) -> _Tabl
         if record.name is not None:
             names.append(record.name)
         if len(names) not in (0, len(texts)):
-            raise DataError("some documents have a 'uid', others have not", where=record.where)
+            raise DataError("some documents have a 'uid', others do not", where=record.where)
     if not texts:
         raise DataError("the file is empty", where=str(file.path))
     return _Table(texts, names or None, starts, ids)

@@ -1,4 +1,4 @@
-"""A data set over the labels of a model: labels are matched by name, and those it does not know come after its own."""
+"""Maps a data set to the labels of a model: labels are matched by name, and unknown ones follow the model's own."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from xclearn.errors import DataError
 
 
 def over_labels(data: Dataset, names: Sequence[str]) -> Dataset:
-    """The same documents, with these labels first and in this order; as it is where they already are."""
+    """The same documents with these labels first, in this order; unchanged if they already are."""
     own = data.labels.names
     if len(own) >= len(names) and list(own[: len(names)]) == list(names):
         return data
     if isinstance(own, RowNumbers):
-        what = "the model and the data have different labels, and the data does not name its own"
+        what = "the model and the data have different labels, but the data has no label names"
         raise DataError(what, where=data.name, got=(len(names), len(own)), todo="Add a label file.")
     id_of = {name: label for label, name in enumerate(names)}
     new_ids = np.array([id_of.setdefault(name, len(id_of)) for name in own], dtype=np.int64)  # (L,)
@@ -31,7 +31,7 @@ def over_labels(data: Dataset, names: Sequence[str]) -> Dataset:
 
 
 def unknown_labels(data: Dataset, split: str, n_known: int) -> dict[str, int]:
-    """The labels from `n_known` on and how many documents of the split have each, the most frequent first."""
+    """The labels from `n_known` on with their number of documents in the split, most frequent first."""
     counts = data.split(split).relevance.getnnz(axis=0)[n_known:]
     order = [label for label in np.argsort(-counts, kind="stable").tolist() if counts[label]]
     return {data.labels.names[n_known + label]: int(counts[label]) for label in order}

@@ -1,6 +1,6 @@
-"""Feature and relevance matrices from files: XC repository text (old and new), scipy npz, dense npy.
+"""Reads feature and relevance matrices: XC repository text (old and new), scipy npz, dense npy.
 
-Every matrix leaves here checked: finite, in range, indices sorted and unique. Knows nothing about names or splits.
+All matrices are checked: finite, in range, indices sorted and unique. Knows nothing about names or splits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _XC_HEADER = re.compile(r"\s*\d+\s+\d+\s+\d+\s*")
 
 @final
 class _Rows:
-    """Collects sparse rows; `width` is what the header promises."""
+    """Collects sparse rows; `width` comes from the header."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -44,7 +44,7 @@ class _Rows:
         self.starts.append(len(self.columns))
 
     def matrix(self) -> sp.csr_matrix:
-        with np.errstate(over="ignore"):  # too large for float32 is infinite, and refused as such
+        with np.errstate(over="ignore"):  # values too large for float32 become infinite, which is an error
             values = np.array(self.values, dtype=np.float32)
         parts = (values, np.array(self.columns, dtype=np.int32), np.array(self.starts))
         return sp.csr_matrix(parts, shape=(len(self.starts) - 1, self.width))
@@ -59,7 +59,7 @@ def is_xc_file(file: DataFile) -> bool:
 
 
 def read_xc(path: Path) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    """Features and relevance of the old format: `l1,l2 f:v f:v`; a line that starts with a space has no labels."""
+    """Features and relevance in the old format: `l1,l2 f:v f:v`; a line that starts with a space has no labels."""
     lines = numbered_lines(path)
     n_rows, width, n_labels = _header(lines, path, ("documents", "features", "labels"))
     features, relevance = _Rows(width), _Rows(n_labels)
@@ -80,12 +80,12 @@ def read_features(file: DataFile) -> sp.csr_matrix | np.ndarray:
 
 
 def read_relevance(file: DataFile) -> sp.csr_matrix:
-    """A relevance matrix, float32: one where the file has anything but zero."""
+    """A relevance matrix, float32: 1 for every nonzero entry."""
     return _checked_relevance(_read_sparse(file), file.path, 2 if file.suffix == "txt" else 1)
 
 
 def read_filter_pairs(path: Path, shape: tuple[int, int]) -> np.ndarray:
-    """`document label` row pairs, one a line.  # (m, 2) int64"""
+    """Filter pairs (m, 2) int64 from lines of `document label` row numbers."""
     pairs = array("q")
     for number, line in numbered_lines(path):
         if line.strip():
@@ -103,7 +103,7 @@ def _read_sparse(file: DataFile) -> sp.csr_matrix:
 
 
 def _read_sparse_text(path: Path) -> sp.csr_matrix:
-    """The new format: header `rows columns`, then `column:value` pairs, an empty line being an empty row."""
+    """The new format: a header `rows columns`, then rows of `column:value` pairs; an empty line is an empty row."""
     lines = numbered_lines(path)
     n_rows, width = _header(lines, path, ("rows", "columns"))
     rows = _Rows(width)
@@ -114,7 +114,7 @@ def _read_sparse_text(path: Path) -> sp.csr_matrix:
 
 
 def _read_npz(path: Path) -> sp.csr_matrix:
-    """A csr, csc or coo matrix, every index checked here: SciPy's own check passes over some files that crash it."""
+    """A csr, csc or coo matrix with all indices checked, as SciPy's own checks miss some files that crash it."""
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
             _refuse_bomb(archive, path)
@@ -123,7 +123,7 @@ def _read_npz(path: Path) -> sp.csr_matrix:
             return sp.csr_matrix(matrix, dtype=np.float32)
     except DataError:
         raise
-    except Exception as error:  # a damaged archive fails in as many ways as zip, zlib and NumPy have parts
+    except Exception as error:  # a damaged archive can raise nearly any exception in zip, zlib or NumPy
         what = f"not a sparse matrix saved by scipy ({error})"
         raise DataError(what, where=str(path), allowed="csr, csc or coo of real numbers") from error
 
@@ -131,13 +131,13 @@ def _read_npz(path: Path) -> sp.csr_matrix:
 def _refuse_bomb(archive: zipfile.ZipFile, path: Path) -> None:
     unpacked = sum(member.file_size for member in archive.infolist())
     if unpacked > largest_contents(path):
-        what = "the file unpacks to more bytes than its size makes plausible"
+        what = "the file unpacks to more than is plausible for its size"
         raise too_much("expansion", what, where=str(path), got=unpacked, most=largest_contents(path))
 
 
 @final
 class _Members:
-    """The arrays of an .npz by name; none is allocated that its part of the archive cannot fill."""
+    """The arrays of an .npz by name; none is allocated beyond what its archive member can fill."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
@@ -184,9 +184,9 @@ def _assembled(members: _Members, path: Path) -> sp.csr_matrix | sp.csc_matrix |
 
 
 def _refuse_implausible_rows(n_rows: int, path: Path) -> None:
-    """A document takes a byte at least; a header can claim more, and each of them would take memory."""
+    """Raise if a header declares more documents than the file has bytes, as each would take memory."""
     if n_rows > largest_contents(path):
-        what = "the file claims more documents than it can hold"
+        what = "the header declares more documents than the file can hold"
         raise too_much("expansion", what, where=str(path), got=n_rows, most=largest_contents(path))
 
 
@@ -197,7 +197,7 @@ def _indices_below(end: int, indices: np.ndarray, name: str) -> np.ndarray:
 
 
 def _offsets(starts: np.ndarray, n_rows: int, n_entries: int) -> np.ndarray:
-    """Ascending from 0 to the number of entries. Compared, not subtracted: a difference can wrap around."""
+    """Checked offsets, ascending from 0 to the number of entries; compared, as differences can overflow."""
     if len(starts) != n_rows + 1 or starts[0] != 0 or starts[-1] != n_entries or np.any(starts[1:] < starts[:-1]):
         raise ValueError(f"'indptr' does not ascend from 0 to {n_entries} in {n_rows} steps")
     return starts.astype(np.int64, copy=False)
@@ -205,14 +205,16 @@ def _offsets(starts: np.ndarray, n_rows: int, n_entries: int) -> np.ndarray:
 
 def _read_dense(path: Path) -> np.ndarray:
     try:
-        stored = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped first: the header's size is checked
+        stored = np.load(
+            path, mmap_mode="r", allow_pickle=False
+        )  # memory-mapped first, which checks the size in the header
         if stored.ndim != 2 or stored.dtype.kind not in "biuf":
             raise ValueError(f"shape {stored.shape} of {stored.dtype}")
         with np.errstate(over="ignore"):
             values = np.array(stored, dtype=np.float32)  # (n, D)
     except Exception as error:  # as above
         raise DataError(f"not a two-dimensional array saved by NumPy ({error})", where=str(path)) from error
-    _refuse_implausible_rows(len(values), path)  # a row of width 0 takes no byte
+    _refuse_implausible_rows(len(values), path)  # rows of width 0 take no bytes
     broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(broken):
         raise DataError("a feature is not a finite number", where=f"{path}:{broken[0] + 1}")
@@ -227,21 +229,21 @@ def _header(lines: Iterator[tuple[int, str]], path: Path, names: tuple[str, ...]
         if max(numbers) <= _LARGEST_DIMENSION:
             _refuse_implausible_rows(numbers[0], path)
             return numbers
-    what = "wrong header" if line else "the file is empty, it has not even a header"
+    what = "wrong header" if line else "the file is empty"
     raise DataError(what, where=f"{path}:1", got=line or None, allowed=f"'{' '.join(names)}' as whole numbers")
 
 
 def _body(lines: Iterator[tuple[int, str]], path: Path, n_rows: int) -> Iterator[tuple[int, str]]:
-    """As many rows as the header promises; blank lines may follow."""
+    """Exactly as many rows as the header declares; blank lines may follow."""
     found = 0
     for number, line in lines:
         if found == n_rows and line.strip():
-            raise DataError(f"more rows than the header's {n_rows}", where=f"{path}:{number}")
+            raise DataError(f"more rows than the {n_rows} of the header", where=f"{path}:{number}")
         if found < n_rows:
             found += 1
             yield number, line
     if found < n_rows:
-        raise DataError(f"the header promises {n_rows} rows", where=str(path), got=f"{found} rows")
+        raise DataError(f"the header declares {n_rows} rows", where=str(path), got=f"{found} rows")
 
 
 def _labels_and_pairs(line: str) -> tuple[str, str]:
@@ -268,7 +270,7 @@ def _numbers(fields: list[str], where: str) -> list[int]:
 
 
 def _refuse_entry(matrix: sp.csr_matrix, entries: np.ndarray, what: str, path: Path, first_line: int) -> None:
-    """Raise for the first of these stored entries, naming the line (row numbers from 1 where a file has no lines)."""
+    """Raise for the first of these stored entries, naming its line (or its row from 1, if there are no lines)."""
     if len(entries):
         row = int(np.searchsorted(matrix.indptr, entries[0], side="right")) - 1
         raise DataError(what, where=f"{path}:{row + first_line}", got=float(matrix.data[entries[0]]))
@@ -281,7 +283,7 @@ def _checked_features(matrix: sp.csr_matrix, path: Path, first_line: int) -> sp.
     starts_row = np.zeros(matrix.nnz + 1, dtype=bool)
     starts_row[matrix.indptr] = True
     repeated = 1 + np.flatnonzero((np.diff(matrix.indices) == 0) & ~starts_row[1:-1])
-    _refuse_entry(matrix, repeated, "a feature stands twice in the row", path, first_line)
+    _refuse_entry(matrix, repeated, "a feature occurs twice in the row", path, first_line)
     return matrix
 
 
@@ -293,7 +295,7 @@ def _checked_relevance(matrix: sp.csr_matrix, path: Path, first_line: int) -> sp
 
 
 def as_relevance(matrix: sp.csr_matrix) -> sp.csr_matrix:
-    """The same pairs, each once, sorted, and one: labels repeated in a record are merged."""
+    """The same pairs, sorted and unique, with value 1; repeated labels of a record are merged."""
     matrix.sum_duplicates()
     matrix.data = np.ones(matrix.nnz, dtype=np.float32)
     return matrix

@@ -1,4 +1,4 @@
-"""Documents that nearly repeat each other: found exactly, by the cosine of their weighted words.
+"""Finds near-duplicate documents exactly, by the cosine of their weighted words.
 
 Knows nothing about splits, labels or models.
 """
@@ -14,24 +14,24 @@ from scipy.sparse.csgraph import connected_components
 
 from xclearn.data.dataset import Documents
 
-ALIKE = 0.6  # cosine from which on two documents are near copies
+ALIKE = 0.6  # documents with at least this cosine are near-duplicates
 
 # Words that most documents have cost most and say least. They are left out of the first product as long as the part
 # that is left out of a row is no longer than this: it then adds no more than this to any cosine.
 _LEFT_OUT = 0.4
-_PRODUCTS = 4_000_000  # entries of a product at most, and of a comparison after it
+_PRODUCTS = 4_000_000  # maximum entries of a product, and of the comparison after it
 _ROUNDING = 1e-5
 
 
 class NearPairs(NamedTuple):
-    """Near copies of each other."""
+    """Pairs of near-duplicates."""
 
     rows: np.ndarray  # (m,) int64
     others: np.ndarray  # (m,) int64
 
 
 def comparable_rows(documents: Documents) -> sp.csr_matrix | None:
-    """Documents as rows of length one (N, V): weighted words of texts, or sparse features; None if they are dense."""
+    """Documents as unit rows (N, V): weighted words of texts, or sparse features; None if dense."""
     if isinstance(documents, np.ndarray):
         return None
     if isinstance(documents, Sequence):
@@ -45,7 +45,7 @@ def comparable_rows(documents: Documents) -> sp.csr_matrix | None:
 
 
 def near_pairs(rows: sp.csr_matrix, others: sp.csr_matrix) -> Iterator[NearPairs]:
-    """All pairs with a cosine of at least `ALIKE`, a block of rows at a time; both are of length one."""
+    """All pairs of unit rows with a cosine of at least `ALIKE`, a block of rows at a time."""
     frequency = others.getnnz(axis=0)  # (V,)
     rare, left_out = _rare_words(rows, frequency)
     columns = others.T.tocsr()
@@ -62,10 +62,10 @@ def near_pairs(rows: sp.csr_matrix, others: sp.csr_matrix) -> Iterator[NearPairs
 def resembling(
     rows: sp.csr_matrix, looked_at: np.ndarray | None = None, same: np.ndarray | None = None, crowd: int = 0
 ) -> np.ndarray:
-    """A group number for every document: those connected by a cosine of at least `ALIKE`, or equal (`same`) texts.
+    """The group of every document: documents connected by a cosine of at least `ALIKE` or by equal texts (`same`).
 
-    `rows` (N, V) are of length one. Only `looked_at` are compared with all others, and then whoever is in a group with
-    one of them, unless the group has more than `crowd` documents.
+    `rows` (N, V) have unit length. Only documents in `looked_at` are compared with all others, and then the members of
+    their groups, unless a group has more than `crowd` documents.
     """
     n = rows.shape[0]
     looked_at = np.arange(n) if looked_at is None else looked_at
@@ -86,9 +86,9 @@ def resembling(
 
 
 def _rare_words(rows: sp.csr_matrix, frequency: np.ndarray) -> tuple[sp.csr_matrix, np.ndarray]:
-    """The rows without the words that most documents have, and the length of what was left out of each (n,)."""
+    """The rows without the most frequent words, and the norm of the omitted part of each (n,)."""
     owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    order = np.lexsort((-frequency[rows.indices], owner))  # a row's most frequent words first
+    order = np.lexsort((-frequency[rows.indices], owner))  # most frequent words of a row first
     squares = rows.data[order].astype(np.float64) ** 2
     total = np.concatenate([[0.0], np.cumsum(squares)])
     so_far = total[1:] - total[rows.indptr[:-1]][owner]  # within the row
@@ -101,7 +101,7 @@ def _rare_words(rows: sp.csr_matrix, frequency: np.ndarray) -> tuple[sp.csr_matr
 
 
 def _compared(rows: sp.csr_matrix, others: sp.csr_matrix, possible: NearPairs) -> Iterator[NearPairs]:
-    """Of possible pairs those that are near copies."""
+    """The candidate pairs that are near-duplicates."""
     sizes = np.diff(rows.indptr)[possible.rows]
     parts = np.cumsum(sizes) // _PRODUCTS
     for part in np.unique(parts):
@@ -112,5 +112,5 @@ def _compared(rows: sp.csr_matrix, others: sp.csr_matrix, possible: NearPairs) -
 
 
 def _first_of(same: np.ndarray) -> np.ndarray:
-    """The first document with the same hash.  # (N,)"""
+    """The first document (N,) with the same hash."""
     return np.unique(same, return_index=True)[1][same]

@@ -1,6 +1,6 @@
-"""The propensity constants (A, B) that a data set's published figures use, by its name.
+"""The propensity constants (A, B) used in the literature for a data set, by its name.
 
-Knows the table of the Extreme Classification Repository; what the constants do is in metrics/.
+Knows the table of the Extreme Classification Repository, not what the constants are used for.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ _TABLE = {
 
 
 def propensity_of(name: str) -> tuple[float, float]:
-    """(A, B) by data-set name, whatever its case and dashes; (0.55, 1.5) for every set not in the table."""
+    """(A, B) by data-set name, ignoring case and dashes; (0.55, 1.5) for sets not in the table."""
     return _TABLE.get(name.lower().replace("_", "-"), DEFAULT_PROPENSITY)

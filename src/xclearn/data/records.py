@@ -1,6 +1,6 @@
-"""Text records, read one at a time: JSON lines, CSV, TSV, Parquet, fastText lines.
+"""Reads text records one at a time: JSON lines, CSV, TSV, Parquet, fastText lines.
 
-Every format gives rows as dictionaries; `read_records` and `read_label_rows` give the fields their meaning. Knows
+Every format yields rows as dictionaries; `read_records` and `read_label_rows` interpret the fields. Knows
 nothing about label ids, splits or folders.
 """
 
@@ -29,12 +29,12 @@ from xclearn.files import numbered_lines
 
 FASTTEXT_PREFIX = "__label__"
 
-_TABLES = ("csv", "tsv", "parquet")  # whose labels can stand in one field
-_LABEL_FIELDS = frozenset(("label", "uid", "text", "title", "content"))  # of a label file
+_TABLES = ("csv", "tsv", "parquet")  # formats with all labels in one field
+_LABEL_FIELDS = frozenset(("label", "uid", "text", "title", "content"))  # fields of a label file
 
 
 class Record(NamedTuple):
-    """A document: its labels are names, or row numbers of the label file where they are integers."""
+    """A document with its labels: names, or row numbers of the label file if integers."""
 
     where: str  # file:line
     name: str | None
@@ -48,11 +48,11 @@ class LabelRow(NamedTuple):
     line: int
     name: str
     text: str | None
-    others: tuple[str, ...] = ()  # more texts that mean the label
+    others: tuple[str, ...] = ()  # alternative texts of the label
 
 
 def read_records(file: DataFile, reading: Reading = USUAL) -> Iterator[Record]:
-    """The documents of a file, their labels cut at `;` where they stand in one field of a table, URIs at spaces."""
+    """The documents of a file; labels in one field of a table are split at `;`, URIs at spaces."""
     if file.suffix == FULL_TEXT:
         yield from (
             Record(str(path), row["uid"], row["text"], row["labels"]) for path, row in full_text_rows(file.path)
@@ -65,7 +65,7 @@ def read_records(file: DataFile, reading: Reading = USUAL) -> Iterator[Record]:
     for line, row in rows:
         where = f"{file.path}:{line}"
         columns = columns_of(row, reading, where, header=file.suffix in HEADED)
-        first = first or columns  # objects of one file may have different keys, but not different meanings
+        first = first or columns  # objects of a file may have different keys, but the same columns
         text = joined_text(row, columns.texts, where) if columns.texts[:1] == first.texts[:1] else None
         labels = row[columns.labels] if columns.labels is not None and columns.labels == first.labels else None
         if text is None or labels is None:
@@ -76,7 +76,7 @@ def read_records(file: DataFile, reading: Reading = USUAL) -> Iterator[Record]:
 
 
 def read_label_rows(file: DataFile) -> Iterator[LabelRow]:
-    """The labels of a label file: `label` (or `uid`) and, where there is one, `text`; a .txt has one name a line."""
+    """The labels of a label file: `label` (or `uid`) and optionally `text`; a .txt file has one name per line."""
     rows = _label_name_rows(file) if file.suffix == "txt" else rows_of(file, USUAL, _LABEL_FIELDS.intersection)
     for line, row in rows:
         where = f"{file.path}:{line}"
@@ -88,7 +88,7 @@ def read_label_rows(file: DataFile) -> Iterator[LabelRow]:
 
 
 def _needed(file: DataFile, reading: Reading, names: list[str]) -> list[str]:
-    """The columns of a Parquet file to read; none where it is incomplete, to show all that it has."""
+    """The columns of a Parquet file to read; none if it is incomplete, so that the error lists all."""
     columns = columns_of(names, reading, str(file.path), header=file.suffix in HEADED)
     if not columns.texts or columns.labels is None:
         return []
@@ -96,7 +96,7 @@ def _needed(file: DataFile, reading: Reading, names: list[str]) -> list[str]:
 
 
 def _incomplete(file: DataFile, row: Row, first: Columns, where: str, no_text: bool, no_labels: bool) -> DataError:
-    """No such column; or where both columns are there, no value in them."""
+    """The error for missing columns, or for missing values if both columns exist."""
     if not first.texts or first.labels is None:
         no_text, no_labels = not first.texts, first.labels is None
     missing, flags = [], []
@@ -125,7 +125,7 @@ def _fasttext_rows(path: Path) -> NumberedRows:
 
 
 def _label_name_rows(file: DataFile) -> NumberedRows:
-    """One name a line. `Y.txt` of the XC repository describes: it may be Latin-1, and equal lines get their row."""
+    """One name per line. `Y.txt` of the XC repository may be Latin-1, and repeated lines get their row number."""
     descriptive = file.stem == "Y"
     seen: set[str] = set()
     for number, line in numbered_lines(file.path, fallback="latin-1" if descriptive else None):
@@ -135,7 +135,7 @@ def _label_name_rows(file: DataFile) -> NumberedRows:
 
 
 def joined_text(row: Row, columns: Sequence[str], where: str) -> str | None:
-    """One text of these columns, those that are empty left out; None where the first has none."""
+    """The text of these columns, skipping empty ones; None if the first is missing."""
     parts = [_string(row, column, where) for column in columns]
     if len(parts) < 2:
         return parts[0] if parts else None
@@ -156,13 +156,13 @@ def _label_list(labels: Any, where: str, separator: str | None) -> list[str | in
         return [_subject(label, where) for label in labels]
     if not isinstance(labels, list) or not {str, int}.issuperset(map(type, labels)) or "" in labels:
         allowed = "a list of label names (texts) or of row numbers of the label file (integers)"
-        todo = "Name what stands between the labels with --label-separator." if isinstance(labels, str) else None
+        todo = "Give the separator of labels with --label-separator." if isinstance(labels, str) else None
         raise DataError("'labels' cannot be read", where=where, got=labels, allowed=allowed, todo=todo)
     return labels
 
 
 def _subject(subject: Row, where: str) -> str:
-    """A label as Annif's JSON has it: `{"uri": …}` or `{"label": …}`."""
+    """A label in Annif's JSON: `{"uri": …}` or `{"label": …}`."""
     name = _string(subject, "uri" if "uri" in subject else "label", where)
     if not name:
         raise DataError("a subject has neither 'uri' nor 'label'", where=where, got=subject)

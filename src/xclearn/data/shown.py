@@ -1,4 +1,4 @@
-"""How data sets and models show themselves in a notebook: one small table of plain facts."""
+"""The notebook display of data sets and models: a small table of facts."""
 
 from __future__ import annotations
 

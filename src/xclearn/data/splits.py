@@ -1,6 +1,6 @@
-"""Cutting a hold-out from train, and the pairs that are void between two splits whose documents are labels.
+"""Splits a hold-out off train, and finds void pairs between splits of item-to-item sets.
 
-A hold-out is what settings are chosen on; test data never is. Knows nothing about metrics or models.
+Settings are chosen on a hold-out, never on test data. Knows nothing about metrics or models.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from xclearn.errors import ConfigError, DataError
 # subject-indexing set (where they are right answers), real items 66 to 89 % of item-to-item sets.
 ITEM_SHARE = 0.05
 
-FEWEST = 20  # documents from which on there is a hold-out
+FEWEST = 20  # minimum documents for a hold-out
 
 
 def hold_out(dataset: Dataset, *, fraction: float = 0.05, most: int = 5_000, seed: int = 0) -> tuple[Split, Split]:
-    """(train, held out): train cut by a hash of the text, so that equal texts stay on one side in any row order.
+    """(train, held out): train split by a hash of the text, so that equal texts stay together in any row order.
 
-    At most `fraction` of the documents and at most `most` go; below 20 documents none. Where documents are labels,
-    pairs that train gives away (an item and itself; A→B where B→A stays in train) leave the relevance of the hold-out
-    and become filter pairs, and a text that has no label left to measure goes back to train.
+    Holds out at most `fraction` of the documents and at most `most`; none below 20 documents. If documents are labels,
+    pairs that train gives away (an item and itself; A→B if B→A is in train) are removed from the hold-out's relevance
+    and become filter pairs, and texts without remaining labels go back to train.
     """
     if not 0 < fraction < 1 or most < 1:
-        raise ConfigError("nothing sensible to hold out", got=(fraction, most), allowed="0 < fraction < 1, most >= 1")
+        raise ConfigError(
+            "hold-out settings are out of range", got=(fraction, most), allowed="0 < fraction < 1, most >= 1"
+        )
     train = dataset.train
     hashes, group = np.unique(fingerprints(train.documents, seed), return_inverse=True)
     held = _smallest_hashes(np.bincount(group, minlength=len(hashes)), min(fraction * len(train), most))[group]
@@ -40,7 +42,7 @@ def hold_out(dataset: Dataset, *, fraction: float = 0.05, most: int = 5_000, see
 
 
 def parted(dataset: Dataset, fraction: float, *, most: int | None = None, seed: int = 0) -> tuple[Split, Split]:
-    """(train, held out), about this fraction of train and about `most` documents; near copies stay on one side.
+    """(train, held out), about this fraction of train and about `most` documents; near-duplicates stay together.
 
     Slower than `hold_out`, which parts equal texts only. Dense features are parted by equal rows. Below 20 documents
     none are held out.
@@ -52,39 +54,38 @@ def parted(dataset: Dataset, fraction: float, *, most: int | None = None, seed: 
 
 
 def with_test(dataset: Dataset, share: float, seed: int = 0) -> Dataset:
-    """The data set with this share of train as its test split; near copies stay on one side."""
+    """The data set with this share of train as its test split; near-duplicates stay together."""
     if not 0 < share < 1:
-        raise ConfigError("not a share", where="--test-share", got=share, allowed="more than 0, less than 1")
+        raise ConfigError("out of range", where="--test-share", got=share, allowed="more than 0, less than 1")
     if dataset.test is not None:
         raise ConfigError(
-            "the data has a test split", where="--test-share", got=len(dataset.test), todo="Leave it out."
+            "the data already has a test split", where="--test-share", got=len(dataset.test), todo="Leave it out."
         )
     train, test = parted(dataset, share, seed=seed)
     if not len(test) or not len(train):
-        todo = f"It takes {FEWEST} documents with different texts."
+        todo = f"At least {FEWEST} documents with different texts are needed."
         raise DataError("too few documents to hold some out (--test-share)", got=len(dataset.train), todo=todo)
     return replace(dataset, train=train, test=test)
 
 
 def as_test(dataset: Dataset) -> Dataset:
-    """Train as the test split, and no training documents: what a file is that a finished model is measured on."""
+    """Use train as the test split, without training documents, to evaluate a trained model on a file."""
     return replace(dataset, train=dataset.train.take(np.arange(0)), test=dataset.train)
 
 
 def hold_outs(
     dataset: Dataset, rows: sp.csr_matrix | None, *, folds: int, most: int, seed: int = 0
 ) -> list[tuple[Split, Split]]:
-    """(train, held out) of each fold, `most` documents held out in all; those that resemble each other stay together.
+    """(train, held out) of each fold, with `most` documents held out in total; near-duplicates stay together.
 
-    `rows` (N, V) are compared as in `resembling`, since a text that is asked later has no near copy in train; None
-    compares by the hash of the document alone. Groups of more than a fiftieth of a fold stay in train, as they would
-    stand for the whole; unless most documents are in such groups: then these are cut by the hash. Void pairs are
-    treated as in `hold_out`.
+    `rows` (N, V) are compared as in `resembling`, because future texts have no near-duplicates in train; None compares
+    only hashes of documents. Groups of more than a fiftieth of a fold stay in train, as they would dominate it, unless
+    most documents are in such groups, which are then split by hash. Void pairs are treated as in `hold_out`.
     """
     train = dataset.train
     if len(train) < max(FEWEST, 2 * folds) or most < folds:
         return []
-    _, same = np.unique(fingerprints(train.documents, seed), return_inverse=True)  # the rank of a document's hash
+    _, same = np.unique(fingerprints(train.documents, seed), return_inverse=True)  # rank of each document's hash
     looked_at = np.argsort(same, kind="stable")[: 2 * most]
     crowd = max(5, most // (50 * folds))
     group = same if rows is None else resembling(rows, looked_at, same, crowd)
@@ -99,29 +100,29 @@ def hold_outs(
 
 
 def void_pairs(train: Split, other: Split, labels: LabelSet) -> sp.csr_matrix:
-    """(document, label) pairs of `other` that train gives away: an item and itself, A→B where train has B→A.
+    """(document, label) pairs (n, L) of `other` that train gives away: an item and itself, A→B if train has B→A.
 
-    All zero where documents are not labels (`ITEM_SHARE`).  # (n, L)
+    All zero if documents are not labels (`ITEM_SHARE`).
     """
     return _given_away(_items(other, labels), train.relevance, _items(train, labels))
 
 
 def fingerprints(documents: Documents, seed: int = 0) -> np.ndarray:
-    """A 64-bit hash of every document, salted by the seed: equal documents, equal hashes, on any machine.  # (n,)"""
+    """A 64-bit hash (n,) of every document, salted by the seed and the same on any machine."""
     key = str(seed).encode()
     digests = (hashlib.blake2b(row, digest_size=8, key=key).digest() for row in _row_bytes(documents))
     return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
 def pairs_matrix(pairs: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:
-    """(row, label) pairs as a matrix, one where there is a pair."""
+    """(row, label) pairs as a binary matrix."""
     matrix = sp.csr_matrix((np.ones(len(pairs), dtype=np.float32), (pairs[:, 0], pairs[:, 1])), shape=shape)
-    matrix.data[:] = 1.0  # a pair given twice was summed
+    matrix.data[:] = 1.0  # repeated pairs were summed
     return matrix
 
 
 def _smallest_hashes(sizes: np.ndarray, target: float) -> np.ndarray:
-    """Which texts are held out, given in order of their hash and standing for `sizes` documents each."""
+    """Which texts are held out, given in order of their hash, with `sizes` documents each."""
     if sizes.sum() < FEWEST or len(sizes) < 2:
         return np.zeros(len(sizes), dtype=bool)
     target = max(int(target), sizes.min())
@@ -130,7 +131,7 @@ def _smallest_hashes(sizes: np.ndarray, target: float) -> np.ndarray:
 
 
 def _cut(train: Split, items: sp.csr_matrix, held: np.ndarray, group: np.ndarray) -> tuple[Split, Split]:
-    """Train without, and only, the held documents (N,); equal texts without a label left to measure go back."""
+    """Train without the held documents (N,), and only these; texts without remaining labels go back."""
     labels_left = np.zeros(len(train), dtype=np.int64)
     labels_left[held] = _without(train.relevance[held], _void(train, items, held)).getnnz(axis=1)
     held = held & (np.bincount(group, weights=labels_left, minlength=group.max() + 1) > 0)[group]
@@ -138,7 +139,7 @@ def _cut(train: Split, items: sp.csr_matrix, held: np.ndarray, group: np.ndarray
 
 
 def _places(group: np.ndarray, same: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """How many documents stand before a document's group, groups in the order of their first hash.  # (N,)"""
+    """How many documents (N,) precede each document's group, with groups ordered by their first hash."""
     first = np.full(len(sizes), len(same))
     np.minimum.at(first, group, same)
     order = np.argsort(first, kind="stable")
@@ -152,7 +153,7 @@ def _void(train: Split, items: sp.csr_matrix, held: np.ndarray) -> sp.csr_matrix
 
 
 def _given_away(items: sp.csr_matrix, relevance: sp.csr_matrix, train_items: sp.csr_matrix) -> sp.csr_matrix:
-    """Who I am as a label -> the train documents that have me -> who they are as labels; and myself."""
+    """The item as a label → the training documents that have it → these documents as labels; and the item itself."""
     if train_items.getnnz(axis=1).astype(bool).sum() < ITEM_SHARE * train_items.shape[0]:
         return sp.csr_matrix(items.shape, dtype=np.float32)
     void = (items @ relevance.T @ train_items + items).tocsr()
@@ -168,12 +169,12 @@ def _voided(split: Split, void: sp.csr_matrix) -> Split:
 def _without(relevance: sp.csr_matrix, void: sp.csr_matrix) -> sp.csr_matrix:
     left = (relevance - relevance.multiply(void)).tocsr()
     left.eliminate_zeros()
-    left.sort_indices()  # a difference need not come out in order
+    left.sort_indices()  # a difference may be unsorted
     return left
 
 
 def _items(split: Split, labels: LabelSet) -> sp.csr_matrix:
-    """Which label a document is, by name or by text.  # (n, L)"""
+    """Which label (n, L) a document is, by name or by text."""
     items = sp.csr_matrix((len(split), len(labels)), dtype=np.float32)
     if split.names is not None:
         items += _equal(split.names, labels.names)
@@ -183,7 +184,7 @@ def _items(split: Split, labels: LabelSet) -> sp.csr_matrix:
 
 
 def _equal(left: Sequence[str], right: Sequence[str]) -> sp.csr_matrix:
-    """Where two lists of texts hold the same, empty ones apart.  # (len(left), len(right))"""
+    """Where two lists of texts are equal and not empty, (len(left), len(right))."""
     place: dict[str, int] = {}
     right_places = np.array([place.setdefault(text, len(place)) for text in right], dtype=np.int64)
     left_places = np.array([place.get(text, -1) if text else -1 for text in left], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Tables as rows, read one at a time: JSON lines, CSV, TSV and Parquet give dictionaries. Knows no field's meaning."""
+"""Reads rows of tables one at a time, as dictionaries: JSON lines, CSV, TSV and Parquet. Does not interpret fields."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from xclearn.errors import ConfigError, DataError
 from xclearn.files import Lines, name_of, numbered_lines
 from xclearn.limits import largest_contents, limits, too_much
 
-_LARGEST_FIELD = 2**31 - 1  # of a CSV field; Python's own limit of 128 KiB is less than a long document
-_ROWS_AT_ONCE = 4096  # of a Parquet file
-_DELIMITERS = {"csv": tuple(DELIMITERS.values()), "tsv": ("\t",)}  # suffix -> what may cut its lines
+_LARGEST_FIELD = 2**31 - 1  # of a CSV field; Python's default limit of 128 KiB is too small for long documents
+_ROWS_AT_ONCE = 4096  # per batch of a Parquet file
+_DELIMITERS = {"csv": tuple(DELIMITERS.values()), "tsv": ("\t",)}  # suffix → possible delimiters
 
-HEADED = tuple(_DELIMITERS)  # the suffixes of tables whose first line is a header
+HEADED = tuple(_DELIMITERS)  # suffixes of tables with a header line
 
 Row = dict[str, Any]
 NumberedRows = Iterator[tuple[int, Row]]
-Choose = Callable[[list[str]], Iterable[str]]  # of the columns of a Parquet file, those to read
+Choose = Callable[[list[str]], Iterable[str]]  # selects the columns of a Parquet file to read
 
 
 def rows_of(file: DataFile, reading: Reading, choose: Choose) -> NumberedRows:
-    """The rows of a file with the line, or row, each begins at; of a Parquet file only the columns chosen."""
+    """The rows of a file with the line or row where each begins; from a Parquet file, only the chosen columns."""
     if reading.delimiter is not None and file.suffix not in _DELIMITERS:
         got = f"a {file.suffix} file"
         raise ConfigError("only CSV and TSV have a delimiter", where=f"--delimiter for {file.path}", got=got)
@@ -42,23 +42,23 @@ def rows_of(file: DataFile, reading: Reading, choose: Choose) -> NumberedRows:
         case "parquet":
             return _parquet_rows(file.path, choose)
     allowed = "jsonl, json, csv, tsv, parquet, txt (also with .gz, .xz, .bz2, .zst)"
-    todo = "Name a SKOS vocabulary with --vocab." if file.suffix in RDF_SUFFIXES else None
-    raise DataError("the suffix says no format that holds texts", where=str(file.path), allowed=allowed, todo=todo)
+    todo = "Give a SKOS vocabulary with --vocab." if file.suffix in RDF_SUFFIXES else None
+    raise DataError("the suffix is not that of a text format", where=str(file.path), allowed=allowed, todo=todo)
 
 
 def is_annif(file: DataFile, reading: Reading) -> bool:
-    """Whether a .tsv has no header, but a text and URIs a line; a vocabulary in its place is refused."""
+    """Whether a .tsv has no header but a text and URIs per line; raises for a vocabulary."""
     if file.suffix != "tsv" or reading.of_tables != USUAL:
         return False
     found = is_corpus(file.path)
     if not found and begins_with_uri(file.path):
-        todo = "Name a vocabulary with --vocab, and the documents before it."
+        todo = "Give a vocabulary with --vocab, and the documents as DATA."
         raise DataError("this is a vocabulary, not documents with labels", where=str(file.path), todo=todo)
     return found
 
 
 def delimiter_of(file: DataFile, reading: Reading) -> str:
-    """What was asked for, or what cuts the header; a .tsv has tabs."""
+    """The given or detected delimiter; a .tsv has tabs."""
     given = reading.delimiter_character
     candidates = _DELIMITERS[file.suffix]
     if given is not None or len(candidates) == 1:
@@ -88,7 +88,7 @@ def json_object(line: str, where: str) -> Row:
     """The object on a line of JSON."""
     try:
         row = json.loads(line)
-        if "\\ud" in line or "\\uD" in line:  # half of a surrogate pair is valid JSON and no text
+        if "\\ud" in line or "\\uD" in line:  # a lone surrogate is valid JSON but not valid text
             json.dumps(row, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise DataError(f"not a JSON object on one line ({error})", where=where, got=line) from error
@@ -98,7 +98,7 @@ def json_object(line: str, where: str) -> Row:
 
 
 def csv_rows(source: Lines, delimiter: str) -> NumberedRows:
-    """The rows of a table with a header, from a file or a stream, and the line that each begins at."""
+    """The rows of a table with a header, from a file or a stream, with the line where each begins."""
     csv.field_size_limit(min(limits().line, _LARGEST_FIELD))
     lines, path = _RowLines(source), name_of(source)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -110,7 +110,7 @@ def csv_rows(source: Lines, delimiter: str) -> NumberedRows:
                 header = [field.strip() for field in fields]
             elif fields:
                 if len(fields) != len(header):
-                    todo = f"The fields are cut at {delimiter!r}; --delimiter names another."
+                    todo = f"Fields are separated by {delimiter!r}; --delimiter sets another."
                     what = f"{len(header)} fields expected"
                     raise DataError(what, where=f"{path}:{start}", got=len(fields), todo=todo)
                 yield start, dict(zip(header, fields, strict=True))
@@ -139,7 +139,7 @@ class _RowLines(Iterator[str]):
         _, line = next(self._lines)
         self._characters += len(line)
         if self._characters > self._longest:
-            what = "a row of the table is too long; is a quote left open?"
+            what = "a row of the table is too long; is a quote not closed?"
             raise too_much("line", what, where=f"{self._path}:{self._start}")
         return line
 
@@ -157,7 +157,7 @@ def _parquet_rows(path: Path, choose: Choose) -> NumberedRows:
         leaves = _plausible_leaves(metadata, path, most, columns)
         with ParquetFile(path, metadata=metadata, read_dictionary=leaves) as file:
             if not columns and metadata.num_rows:
-                yield 1, dict.fromkeys(names)  # who asked for the rows says what they lack
+                yield 1, dict.fromkeys(names)  # the caller reports what they lack
                 return
             _refuse_nested(file.schema_arrow, columns)
             for batch in _batches(file, columns):
@@ -165,7 +165,7 @@ def _parquet_rows(path: Path, choose: Choose) -> NumberedRows:
                     number += 1
                     seen += sum(map(_characters, values))
                     if seen > most:
-                        what = "the file unpacks to more text than its size makes plausible"
+                        what = "the file unpacks to more text than is plausible for its size"
                         raise too_much("expansion", what, where=f"{path}:{number}", most=most)
                     yield number, dict(zip(columns, values, strict=True))
     except DataError:
@@ -181,13 +181,13 @@ def _no_parquet(path: Path, row: int, error: Exception) -> DataError:
 
 
 def _batches(file: Any, columns: list[str]) -> Iterator[Any]:
-    """A row group at a time: each has dictionaries of its own, and Arrow cannot join those of lists."""
+    """Batches of one row group at a time, as each has its own dictionaries and Arrow cannot merge those of lists."""
     for group in range(file.num_row_groups):
         yield from file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=columns, use_threads=False)
 
 
 def _plausible_leaves(metadata: Any, path: Path, most: int, columns: list[str]) -> list[str]:
-    """The paths of the columns to read, all of whose values and bytes the file can plausibly hold."""
+    """The paths of the columns to read, after checking that the file can plausibly hold their values and bytes."""
     leaves = set()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
@@ -195,7 +195,7 @@ def _plausible_leaves(metadata: Any, path: Path, most: int, columns: list[str]) 
                 leaves.add(column.path_in_schema)
                 claimed = max(metadata.num_rows, column.num_values, column.total_uncompressed_size)
                 if claimed > most:
-                    what = "the file claims more rows, values or bytes than its size makes plausible"
+                    what = "the file declares more rows, values or bytes than is plausible for its size"
                     raise too_much("expansion", what, where=str(path), got=claimed, most=most)
     return sorted(leaves)
 
@@ -211,7 +211,7 @@ def _refuse_nested(schema: Any, columns: list[str]) -> None:
 
 
 def _shared_values(column: Any) -> list[Any]:
-    """The values of an Arrow array as Python has them, equal texts being one object."""
+    """The values of an Arrow array as Python objects, with equal texts shared."""
     from pyarrow import types
 
     if types.is_dictionary(column.type):
@@ -227,7 +227,7 @@ def _shared_values(column: Any) -> list[Any]:
 
 
 def _characters(value: Any) -> int:
-    """How much of a file this value takes at least, were nothing packed."""
+    """The minimum size of a value in an uncompressed file."""
     if isinstance(value, list):
         return 1 + sum(map(_characters, value))
     return 1 + len(value) if isinstance(value, str | bytes) else 1

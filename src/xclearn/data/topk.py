@@ -1,4 +1,4 @@
-"""The one result type of every prediction: the k best labels of each document.
+"""The result type of every prediction: the k best labels of each document.
 
 Knows nothing about models, label names or metrics.
 """

@@ -1,4 +1,4 @@
-"""Vocabularies: URIs and their labels in one language, from TSV, CSV and SKOS as Annif takes them, or a label file.
+"""Reads vocabularies: URIs and their labels in one language, from Annif's TSV, CSV and SKOS, or a label file.
 
 Deprecated concepts are left out. rdflib is imported only for SKOS.
 """
@@ -18,14 +18,14 @@ from xclearn.errors import ConfigError, DataError
 from xclearn.extras import require
 from xclearn.files import numbered_lines, open_binary
 
-SKOS = {"ttl": "turtle", "nt": "nt", "rdf": "xml", "xml": "xml"}  # suffix -> what rdflib calls it
+SKOS = {"ttl": "turtle", "nt": "nt", "rdf": "xml", "xml": "xml"}  # suffix → rdflib's name of the format
 
-_PREFIX = "label_"  # of a CSV column with labels, before the language
+_PREFIX = "label_"  # prefix of a CSV column with labels, before the language
 _RELATIONS = ("broader", "narrower", "related")
 
 
 def read_vocabulary(file: DataFile, language: str | None = None) -> Iterator[LabelRow]:
-    """The labels of a vocabulary, or of a label file, in the order of the file; of SKOS in the order of the URIs."""
+    """The labels of a vocabulary or label file in file order; for SKOS, sorted by URI."""
     if file.suffix in SKOS:
         return _skos_rows(file.path, language)
     if file.suffix == "tsv" and begins_with_uri(file.path):
@@ -33,7 +33,7 @@ def read_vocabulary(file: DataFile, language: str | None = None) -> Iterator[Lab
     if file.suffix == "csv" and "uri" in (header := _header(file)):
         return _csv_rows(file, _label_column(file.path, header, language))
     if file.suffix == "tsv" and is_corpus(file.path):
-        todo = "--vocab takes URIs and labels: TSV, CSV or SKOS."
+        todo = "--vocab needs URIs and labels: TSV, CSV or SKOS."
         raise DataError("this is a corpus, not a vocabulary", where=str(file.path), todo=todo)
     if language is not None:
         allowed = "a vocabulary as CSV with uri and label_xx, as TSV with URI and label, or as SKOS"
@@ -44,7 +44,7 @@ def read_vocabulary(file: DataFile, language: str | None = None) -> Iterator[Lab
 
 
 def skos_edges(path: Path) -> Iterator[tuple[str, str]]:
-    """The pairs of concepts that are broader, narrower or related, in both directions, each once and in order."""
+    """The pairs of broader, narrower or related concepts, in both directions, sorted and unique."""
     from rdflib.namespace import SKOS as NAMES
 
     graph = _graph(path)
@@ -60,7 +60,7 @@ def _tsv_rows(path: Path) -> Iterator[LabelRow]:
         uri, label, *_ = [*map(str.strip, line.split("\t")), ""]
         if not is_uri(uri):
             allowed = "a URI, a tab and a label"
-            raise DataError("no line of a vocabulary", where=f"{path}:{number}", got=line, allowed=allowed)
+            raise DataError("not a line of a vocabulary", where=f"{path}:{number}", got=line, allowed=allowed)
         if label:
             yield LabelRow(number, bare_uri(uri), label)
 
@@ -79,27 +79,27 @@ def _label_column(path: Path, header: list[str], language: str | None) -> str:
 def _csv_rows(file: DataFile, column: str) -> Iterator[LabelRow]:
     for line, row in rows_of(file, USUAL, list):
         labels = [row[name] for name in row if name == "label" or name.startswith(_PREFIX)]
-        if any(labels):  # a row without any label is a deprecated concept
+        if any(labels):  # a row without labels is a deprecated concept
             yield LabelRow(line, bare_uri(row["uri"].strip()), row[column].strip())
 
 
 def _chosen(path: Path, languages: list[str], language: str | None) -> str:
-    """The language that was asked for, or the only one there is."""
+    """The requested language, or the only one."""
     known = ", ".join(languages) or "none"
     if language is None and len(languages) != 1:
         what = "the vocabulary has labels in several languages"
         todo = "Choose one with --language."
         if not languages:
             what = "the vocabulary has no labels"
-            todo = "A CSV has them in columns such as label_en."
+            todo = "A CSV needs columns such as label_en."
         raise ConfigError(what, where=str(path), got=known, todo=todo)
     if language is not None and language not in languages:
-        raise DataError("no label in this language", where=f"--language for {path}", got=language, allowed=known)
+        raise DataError("no labels in this language", where=f"--language for {path}", got=language, allowed=known)
     return language or languages[0]
 
 
 def _skos_rows(path: Path, language: str | None) -> Iterator[LabelRow]:
-    """Of each concept the preferred label and the alternative ones; a label without a language serves any."""
+    """The preferred and alternative labels of each concept; labels without a language count for every language."""
     from rdflib.namespace import OWL, RDF
     from rdflib.namespace import SKOS as NAMES
     from rdflib.term import Literal
@@ -119,7 +119,7 @@ def _skos_rows(path: Path, language: str | None) -> Iterator[LabelRow]:
 
 
 def _by_language(graph: Any, concept: Any, property: Any) -> dict[str, list[str]]:
-    """The labels of a concept by language, "" where they have none, in order."""
+    """The sorted labels of a concept by language, "" for none."""
     found: dict[str, list[str]] = {}
     for label in graph.objects(concept, property):
         found.setdefault(getattr(label, "language", None) or "", []).append(str(label))
@@ -127,7 +127,7 @@ def _by_language(graph: Any, concept: Any, property: Any) -> dict[str, list[str]
 
 
 def _graph(path: Path) -> Any:
-    """What rdflib reads of a file, compressed or not; nothing is fetched from the network."""
+    """The graph of a file, compressed or not, read by rdflib without network access."""
     require("rdflib", "a SKOS vocabulary", otherwise="give it as CSV or TSV")
     from rdflib import Graph
 
@@ -139,6 +139,6 @@ def _graph(path: Path) -> Any:
             return graph.parse(file, format=SKOS[data_file(path).suffix])
         except DataError:
             raise
-        except Exception as error:  # each of rdflib's parsers has errors of its own
+        except Exception as error:  # each of rdflib's parsers has its own errors
             what = " ".join(str(error).split())
             raise DataError(f"not readable as SKOS ({what[:200]})", where=str(path)) from error

@@ -1,6 +1,6 @@
-"""`write_dataset`: a `Dataset` becomes a folder that `load_dataset` reads back as the same set.
+"""`write_dataset` writes a `Dataset` to a folder that `load_dataset` reads back as the same data set.
 
-The folder appears whole or not at all. A format that cannot hold all of a set refuses it.
+The folder is written atomically. It is an error if the format cannot hold everything in the data set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BATCH = 10_000  # rows of a Parquet row group
 
 
 class _Format(NamedTuple):
-    documents: tuple[str, ...]  # kinds that it can hold
+    documents: tuple[str, ...]  # supported kinds of documents
     label_texts: tuple[str, ...]
 
 
@@ -56,7 +56,7 @@ def write_dataset(dataset: Dataset, folder: str | os.PathLike[str], format: str 
                 _write_matrices(dataset, new, format)
             _write_lines(new / "dataset.json", [json.dumps(about, ensure_ascii=False)])
         except UnicodeEncodeError as error:
-            raise DataError("a text holds half of a surrogate pair", got=ascii(error.object)) from error
+            raise DataError("a text contains a lone surrogate", got=ascii(error.object)) from error
 
 
 def _refuse_what_is_lost(dataset: Dataset, format: str) -> None:
@@ -77,11 +77,11 @@ def _cannot_hold(format: str, kind: str, what: str = "") -> DataError:
     return DataError(f"format {format} cannot hold {kind} {what}".strip(), todo=f"Use {' or '.join(able)}.")
 
 
-# Texts: one table of documents a split, one of labels.
+# Texts: one table of documents per split, one of labels.
 
 
 def _write_texts(dataset: Dataset, folder: Path, format: str) -> Row:
-    """The tables; what `dataset.json` has to say about them comes back."""
+    """Write the tables; returns the entries of `dataset.json` about them."""
     names = dataset.labels.names
     separator = _separator(names) if format == "csv" else None
     for role, split in dataset.splits.items():
@@ -92,7 +92,7 @@ def _write_texts(dataset: Dataset, folder: Path, format: str) -> Row:
 
 
 def _separator(names: Sequence[str]) -> str:
-    """The first separator that no name holds; names are stripped by the reader, so no name may need its margins."""
+    """The first separator that no name contains; names must not start or end with spaces, which readers strip."""
     fitting = [mark for mark in _SEPARATORS if not any(mark in name for name in names)]
     margins = next((name for name in names if name != name.strip()), None)
     if not fitting or margins is not None:
@@ -176,7 +176,7 @@ def _write_matrix(path: Path, matrix: sp.csr_matrix | np.ndarray) -> None:
 
 def _pair_lines(matrix: sp.csr_matrix) -> Iterator[str]:
     for start, end in pairwise(matrix.indptr):
-        values = matrix.data[start:end].astype(np.float32).astype(str)  # the shortest text that reads back the same
+        values = matrix.data[start:end].astype(np.float32).astype(str)  # the shortest decimal that reads back the same
         yield " ".join(f"{column}:{value}" for column, value in zip(matrix.indices[start:end], values, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Predictions over Arrow record batches: the columns that came, and one of answers.
+"""Predictions for Arrow record batches: the input columns plus one with predictions.
 
 `answers_of(model)` makes a plain function of batches, as Spark's `mapInArrow` takes. It can be pickled: a process that
 calls it maps the model folder once. Knows nothing about Spark.
@@ -16,8 +16,8 @@ from xclearn.data.records import joined_text
 from xclearn.errors import ConfigError, DataError
 from xclearn.inference.predictor import Predictor, Suggestion
 
-PREDICTIONS = "predictions"  # the column of answers
-SPARK_TYPE = "array<struct<label:string,score:float,text:string>>"  # of this column, as Spark writes it
+PREDICTIONS = "predictions"  # the added column
+SPARK_TYPE = "array<struct<label:string,score:float,text:string>>"  # its type in Spark's notation
 
 Batches = Iterable[Any]  # of pyarrow.RecordBatch
 Answer = Callable[[Batches], Iterator[Any]]
@@ -34,8 +34,8 @@ def answers_of(
 ) -> Answer:
     """A function that adds the k best labels of each row to record batches.
 
-    `text_column` is found by the usual names where it is not given. Engines start a process for each core, so one
-    thread answers unless `n_threads` says otherwise (None: one for each core).
+    `text_column` is detected by common names if not given. Engines start one process per core, so each uses one thread
+    unless `n_threads` is set (None: one per core).
     """
     if k < 1:
         raise ConfigError("k must be at least 1", where="k", got=k)
@@ -45,19 +45,19 @@ def answers_of(
 
 @lru_cache(maxsize=1)
 def mapped(folder: Path, device: str, n_threads: int | None) -> Predictor:
-    """The model in a folder, which all processes of a machine share; loaded once in each."""
+    """The model in a folder, mapped once per process and shared by all processes of a machine."""
     return Predictor.load(folder, verify=False, device=device, n_threads=n_threads)
 
 
 def answer_type() -> Any:
-    """The Arrow type of the answers to a text."""
+    """The Arrow type of the predictions for a text."""
     import pyarrow as pa
 
     return pa.list_(pa.struct([("label", pa.string()), ("score", pa.float32()), ("text", pa.string())]))
 
 
 def plain(suggestion: Suggestion) -> dict[str, Any]:
-    """Label and score, and what the label says where the model knows it."""
+    """Label, score and the label's text, if any."""
     text = {} if suggestion.text is None else {"text": suggestion.text}
     return {"label": suggestion.label, "score": suggestion.score} | text
 
@@ -70,7 +70,7 @@ def _answered(
     predictor = loaded()
     for batch in batches:
         if PREDICTIONS in batch.schema.names:
-            raise DataError("the input already has a column that answers get", got=PREDICTIONS, todo="Rename it.")
+            raise DataError("the input already has a column of this name", got=PREDICTIONS, todo="Rename it.")
         found = predictor.suggest(_texts(batch, reading), k, min_score=min_score)
         answers = pa.array([list(map(plain, each)) for each in found], answer_type())
         schema = batch.schema.append(pa.field(PREDICTIONS, answer_type()))
@@ -81,12 +81,12 @@ def _texts(batch: Any, reading: Reading) -> list[str]:
     columns = columns_of(batch.schema.names, reading, "the record batch").texts
     if not columns:
         names = ", ".join(batch.schema.names)
-        todo = "Name the column with text_column."
-        raise DataError("no column of texts", where="the record batch", got=names, allowed="text", todo=todo)
+        todo = "Give the column with text_column."
+        raise DataError("no text column", where="the record batch", got=names, allowed="text", todo=todo)
     texts = []
     for row, values in enumerate(batch.select(list(columns)).to_pylist()):
         text = joined_text(values, columns, f"row {row} of the record batch")
         if text is None:
-            raise DataError("no text here", where=f"row {row} of the record batch")
+            raise DataError("the text is missing", where=f"row {row} of the record batch")
         texts.append(text)
     return texts

@@ -1,6 +1,6 @@
-"""A function over many files on a Ray cluster, or on this machine where there is none; Ray starts dead workers again.
+"""Maps a function over many files on a Ray cluster, or on this machine; Ray restarts dead workers.
 
-Knows nothing about models: the function and the files are the caller's, and must be reachable from every machine.
+Knows nothing about models. The function and the files must be accessible from every machine.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from xclearn.errors import ProcessError, XclearnError
 from xclearn.extras import require
 
 T = TypeVar("T")
-_RETRIES = 3  # of a file whose worker died
+_RETRIES = 3  # per file whose worker died
 
 
 def over_files(task: Callable[[Path], T], files: Iterable[Path], workers: int | None, *, gpu: bool) -> Iterator[T]:
-    """What `task` gives for each file, as it comes; `workers` bounds those of a cluster started here."""
+    """The results of `task` for each file, as completed; `workers` limits a cluster started here."""
     require("ray", "the engine ray")
     import ray
     from ray.exceptions import RayTaskError, WorkerCrashedError
@@ -35,7 +35,7 @@ def over_files(task: Callable[[Path], T], files: Iterable[Path], workers: int | 
         cause = error.cause
         raise (cause if isinstance(cause, XclearnError) else error) from None
     except WorkerCrashedError as error:
-        raise ProcessError("a worker ended again and again", where="ray", todo="Is there enough memory?") from error
+        raise ProcessError("workers keep dying", where="ray", todo="Check the memory.") from error
     finally:
         if started:
             ray.shutdown()

@@ -1,11 +1,10 @@
 """scikit-learn: an estimator around any algorithm, and scorers for sparse relevance.
 
-Documents are texts or features, `Y` is a binary (n, L) matrix. Predictions come back sparse, since dense ones would not
-fit. `GridSearchCV` takes a sparse `Y` as it is; `cross_val_score` refuses one unless it runs within
-`sklearn.config_context(skip_parameter_validation=True)`.
+Documents are texts or features, `Y` is a binary (n, L) matrix. Predictions are sparse, as dense ones would not fit into
+memory. `GridSearchCV` accepts a sparse `Y`; `cross_val_score` needs
+`sklearn.config_context(skip_parameter_validation=True)` for one.
 
-Knows no algorithm and no metric of its own. Label names, label texts and filter pairs need a `Dataset` and the
-algorithm's own `fit`.
+Label names, label texts and filter pairs need a `Dataset` and the algorithm's own `fit`.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import evaluate_predictions
 from xclearn.text.documents import documents_kind
 
-_THRESHOLD = 0.5  # of `predict`
+_THRESHOLD = 0.5  # threshold of `predict`
 
 
 @final
 class XCClassifier(BaseEstimator):
-    """Any algorithm by its name, with its settings as `xc train --set` takes them; `fit` leaves it in `algorithm_`."""
+    """Any algorithm by name, with settings as in `xc train --set`; `fit` stores it in `algorithm_`."""
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class XCClassifier(BaseEstimator):
         self.seed = seed
 
     def fit(self, X: Any, Y: Any) -> Self:
-        """Learn from documents `X` and the labels relevant to them, `Y` (n, L) binary, sparse or dense."""
+        """Fit on documents `X` and their relevant labels `Y` (n, L), binary, sparse or dense."""
         relevance = _relevance(Y)
         labels = LabelSet([str(label) for label in range(relevance.shape[1])])
         data = Dataset("X, Y", Split(_documents(X), relevance), labels)
@@ -58,7 +57,7 @@ class XCClassifier(BaseEstimator):
         return self
 
     def predict_proba(self, X: Any) -> sp.csr_matrix:
-        """The scores of the `k` best labels of each document, (n, L); what is not stored is not among them."""
+        """The scores of the `k` best labels of each document, sparse (n, L)."""
         if not hasattr(self, "algorithm_"):
             raise NotFitted("XCClassifier has not been fitted", todo="Call fit(X, Y) first.")
         ids, scores = self.algorithm_.predict(_documents(X), self.k)  # (n, k)
@@ -70,7 +69,7 @@ class XCClassifier(BaseEstimator):
         return probabilities
 
     def predict(self, X: Any) -> sp.csr_matrix:
-        """Which of the `k` best labels have a score of at least 0.5: (n, L) of ones."""
+        """Which of the `k` best labels have a score of at least 0.5, sparse binary (n, L)."""
         chosen = self.predict_proba(X)
         chosen.data = (chosen.data >= _THRESHOLD).astype(np.int8)
         chosen.eliminate_zeros()
@@ -80,7 +79,7 @@ class XCClassifier(BaseEstimator):
 @final
 @dataclass(frozen=True, eq=False)
 class RankingScorer:
-    """`scorer(estimator, X, Y)` for `scoring=`: a metric at k, from 0 to 1, of what `predict_proba` stores."""
+    """`scorer(estimator, X, Y)` for `scoring=`: a metric at k, from 0 to 1, of the result of `predict_proba`."""
 
     metric: str
     k: int
@@ -95,12 +94,12 @@ class RankingScorer:
 
 
 def precision_at_k(k: int = 1) -> RankingScorer:
-    """The share of right labels among the first k."""
+    """The share of correct labels among the first k."""
     return RankingScorer("P", k)
 
 
 def psp_at_k(k: int, Y: Any, *, a: float = 0.55, b: float = 1.5) -> RankingScorer:
-    """Precision at k weighted by inverse propensity; `Y` are all known labels, from which frequencies are counted."""
+    """Precision at k weighted by inverse propensity; `Y` gives the label frequencies."""
     relevance = _relevance(Y)
     return RankingScorer("PSP", k, inverse_propensity(relevance.getnnz(axis=0), relevance.shape[0], a, b))
 
@@ -108,12 +107,12 @@ def psp_at_k(k: int, Y: Any, *, a: float = 0.55, b: float = 1.5) -> RankingScore
 def _documents(X: Any) -> Documents:
     """Sparse features as CSR, texts of an array or a column as a list."""
     documents = sp.csr_matrix(X) if sp.issparse(X) else list(X) if getattr(X, "ndim", None) == 1 else X
-    documents_kind(documents)  # refuses what is none
+    documents_kind(documents)  # raises if they are not documents
     return documents
 
 
 def _relevance(Y: Any) -> sp.csr_matrix:
-    """A checked copy."""
+    """A checked copy as relevance."""
     try:
         given = Y if sp.issparse(Y) else np.asarray(Y)
         if given.ndim != 2:
@@ -123,18 +122,18 @@ def _relevance(Y: Any) -> sp.csr_matrix:
         allowed = "a sparse matrix or an array (n, L) of zeros and ones"
         raise DataError(f"Y is not a relevance matrix ({error})", allowed=allowed) from error
     matrix.eliminate_zeros()
-    wrong = matrix.data[matrix.data != 1]  # NaN too
+    wrong = matrix.data[matrix.data != 1]  # also NaN
     if len(wrong):
         raise DataError("Y is not binary", got=float(wrong[0]), allowed="zeros and ones")
     return as_relevance(matrix)
 
 
 def _best(probabilities: sp.csr_matrix, k: int) -> TopK:
-    """The stored scores of each row side by side, -1 where a row has fewer."""
+    """The stored scores of each row, padded with -1."""
     stored = np.diff(probabilities.indptr)  # (n,)
     deepest = int(stored.max(initial=0))
     if deepest < min(k, probabilities.shape[1]):
-        raise ConfigError("the scorer looks deeper than predict_proba goes", got=k, allowed=f"k up to {deepest}")
+        raise ConfigError("the scorer needs more labels than predict_proba gives", got=k, allowed=f"k up to {deepest}")
     ids = np.full((len(stored), deepest), -1, dtype=np.int64)
     scores = np.full(ids.shape, -np.inf, dtype=np.float32)
     filled = np.arange(deepest) < stored[:, None]  # (n, deepest)

@@ -1,4 +1,4 @@
-"""Training followed in TensorBoard or MLflow: losses, scores, settings, figures. Needs the extra `[track]`."""
+"""Tracks training in TensorBoard or MLflow: losses, scores, settings, metrics. Needs the extra `[track]`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, final
 from xclearn.errors import ConfigError, nearest
 from xclearn.extras import require
 
-_FOLLOWED = ("loss", "score", "items_per_second")  # of an epoch
+_FOLLOWED = ("loss", "score", "items_per_second")  # tracked values of an epoch
 
 
 class Tracker(ABC):
-    """One run; an event of training at a time."""
+    """Records the events of one training run."""
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         if event["event"] == "epoch":
@@ -32,12 +32,12 @@ class Tracker(ABC):
 
     @abstractmethod
     def settings(self, values: Mapping[str, Any]) -> None:
-        """What the run was started with."""
+        """Record the settings of the run."""
 
 
 @contextlib.contextmanager
 def tracking(target: str, run: str, settings: Mapping[str, Any]) -> Iterator[Tracker]:
-    """`tensorboard[:FOLDER]` or `mlflow[:ADDRESS]`, and the name of the run."""
+    """A tracker for `tensorboard[:FOLDER]` or `mlflow[:ADDRESS]`, with the name of the run."""
     kind, _, place = target.partition(":")
     if kind not in _KINDS:
         raise ConfigError("unknown tracker", where="--track", got=kind, todo=nearest(kind, _KINDS))
@@ -66,7 +66,7 @@ class _MlFlow(Tracker):
         self._client = client
 
     def number(self, name: str, value: float, step: int) -> None:
-        self._client.log_metric(name.replace("@", "_at_"), value, step=step)  # it refuses an @
+        self._client.log_metric(name.replace("@", "_at_"), value, step=step)  # MLflow rejects @
 
     def settings(self, values: Mapping[str, Any]) -> None:
         self._client.log_params({name: str(value) for name, value in values.items()})

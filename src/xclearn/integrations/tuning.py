@@ -1,7 +1,7 @@
-"""Settings found by trying: trials on held-out documents of train, chosen by Optuna. Test documents are never seen.
+"""Hyper-parameter search by Optuna, with trials on held-out documents of train; test is never used.
 
-Where a setting is looked for is declared beside it (`config.Span`). Trials whose score after an epoch is below the
-median of the earlier ones end there. All of it is kept in one file, from which the same call goes on. Needs the extra
+The search space of a setting is declared beside it (`config.Span`). Trials are pruned if their score after an epoch is
+below the median of earlier trials. The study is stored in one file, from which the same call continues. Needs the extra
 `[tune]`.
 """
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from xclearn.training.algorithm import Algorithm
 
-HELD_OUT, MOST_HELD_OUT = 0.1, 5_000  # share of train, and documents, where there is no dev split
-_FIRST_TRIALS = 4  # that always end, so that there is a median
-_FIRST_EPOCHS = 1  # of a trial in which it is not ended
-_NO_END = 1_000  # epochs without a rise: trials are ended by comparison, not by patience
+HELD_OUT, MOST_HELD_OUT = 0.1, 5_000  # share of train, and maximum documents, if there is no dev split
+_FIRST_TRIALS = 4  # never pruned, to have a median
+_FIRST_EPOCHS = 1  # epochs of a trial before it may be pruned
+_NO_END = 1_000  # patience in epochs: trials are pruned by comparison instead
 
 Watch = Callable[[str, Mapping[str, Any]], AbstractContextManager[Callable[[Mapping[str, Any]], None]]]
 
@@ -44,10 +44,10 @@ Watch = Callable[[str, Mapping[str, Any]], AbstractContextManager[Callable[[Mapp
 @final
 @dataclass(frozen=True)
 class TuningTask:
-    """What is to be tuned, and how the trials are measured."""
+    """What to tune, and how to evaluate trials."""
 
     algorithm: str
-    fixed: Mapping[str, Any]  # settings that are not looked for
+    fixed: Mapping[str, Any]  # settings that are not searched
     metric: str
     seed: int
     device: str
@@ -56,7 +56,7 @@ class TuningTask:
 @final
 @dataclass(frozen=True)
 class Trial:
-    """One training; the first, number −1, has the default settings."""
+    """One trial; the first, number −1, has the default settings."""
 
     number: int
     state: str  # complete, pruned or failed
@@ -66,7 +66,7 @@ class Trial:
 
 
 def spaces_of(request: TuningTask, data: Dataset) -> dict[str, Span]:
-    """Setting → where it is looked for; without those that are fixed, or that this data gives nothing to read."""
+    """Setting → search space, without fixed settings and those without effect on this data."""
     found = config.search_spaces(algorithms.find(request.algorithm))
     with_texts = usable_label_texts(data) is not None
     spaces = {
@@ -75,13 +75,13 @@ def spaces_of(request: TuningTask, data: Dataset) -> dict[str, Span]:
         if name not in request.fixed and (with_texts or not space.of_label_texts)
     }
     if not spaces:
-        todo = "Leave some settings to the search; `xc algorithms NAME` lists them."
-        raise ConfigError("there is nothing to look for", where="--algorithm", got=request.algorithm, todo=todo)
+        todo = "Do not fix all settings; `xc algorithms NAME` lists them."
+        raise ConfigError("there is nothing to search", where="--algorithm", got=request.algorithm, todo=todo)
     return spaces
 
 
 def held_out(data: Dataset, seed: int = 0) -> Dataset:
-    """The data without test; its dev split, or a part of train without near copies in the rest, measures trials."""
+    """The data without test, with a dev split for trials; without one, part of train without near-duplicates."""
     if data.dev is not None:
         return replace(data, test=None)
     train, held = parted(data, HELD_OUT, most=MOST_HELD_OUT, seed=seed)
@@ -93,7 +93,7 @@ def held_out(data: Dataset, seed: int = 0) -> Dataset:
 def tune(
     request: TuningTask, data: Dataset, study_file: Path, n_trials: int, watch: Watch = lambda *_: nullcontext(_ignore)
 ) -> list[Trial]:
-    """All trials there are after this call, the one with default settings first."""
+    """All trials after this call, the one with default settings first."""
     require("optuna", "xc tune")
     if request.metric not in get_args(Metric):
         allowed = ", ".join(get_args(Metric))
@@ -107,18 +107,18 @@ def tune(
 
 
 def best_of(trials: list[Trial]) -> Trial:
-    """The complete trial with the highest score, the earliest of equals."""
+    """The complete trial with the highest score, ties by order."""
     complete = [trial for trial in trials if trial.state == "complete" and trial.score is not None]
     if not complete:
-        raise ConfigError("no trial came to an end", got=len(trials), todo="Try with fewer or smaller settings.")
+        raise ConfigError("no trial finished", got=len(trials), todo="Try fewer or smaller settings.")
     return max(complete, key=lambda trial: (trial.score or 0.0, -trial.number))
 
 
 def settings_of(request: TuningTask) -> dict[str, Any]:
-    """What every trial is trained with beside what is looked for: held-out scores after each epoch, where they help."""
+    """The fixed settings of every trial, including held-out scores after each epoch if useful."""
     kind = algorithms.find(request.algorithm)
     scored = "stopping" in {field.name for field in fields(kind)} and "members" not in {f.name for f in fields(kind)}
-    if not scored or "stopping" in request.fixed:  # a blend's `stopping` also says what its stacker learns from
+    if not scored or "stopping" in request.fixed:  # `stopping` of a blend also changes its stacker's data
         return dict(request.fixed)
     return {**request.fixed, "stopping": {"metric": request.metric, "patience": _NO_END}}
 
@@ -135,7 +135,7 @@ class _Tuning:
         self._settings = settings_of(request)
 
     def trials(self, n_trials: int) -> list[Trial]:
-        """Until so many have been tried beside the defaults."""
+        """Run until this many trials have finished, besides the default."""
         import optuna
 
         if "defaults" not in self._study.user_attrs:
@@ -143,7 +143,7 @@ class _Tuning:
             score = self._measured("defaults", {}, _ignore)
             self._study.set_user_attr("defaults", [score, time.perf_counter() - started])
         while (number := len([one for one in self._study.trials if one.state.is_finished()])) < n_trials:
-            # seeded anew for each trial, so that what follows an interruption is what would have come without it
+            # reseeded for each trial, so that an interrupted search continues the same way
             self._study.sampler = optuna.samplers.TPESampler(seed=self._request.seed + number)
             self._study.optimize(self._objective, n_trials=1, catch=(XclearnError,))
         finished = [one for one in self._study.trials if one.state.is_finished()]
@@ -206,11 +206,11 @@ class _Tuning:
 
 
 def _study(request: TuningTask, data: Dataset, file: Path, spaces: Mapping[str, Span]) -> optuna.Study:
-    """The study of this request in the file, new or found; one of another request is refused."""
+    """The study in the file, created if missing; raises if it belongs to another request."""
     import optuna
     from optuna.trial import TrialState
 
-    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial that fails is reported by its one sentence
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # failed trials are reported in one sentence
     pruner = optuna.pruners.MedianPruner(_FIRST_TRIALS, _FIRST_EPOCHS)
     study = optuna.create_study(
         storage=f"sqlite:///{file.resolve()}",
@@ -222,7 +222,7 @@ def _study(request: TuningTask, data: Dataset, file: Path, spaces: Mapping[str, 
     fingerprint = _fingerprint(request, data, spaces)
     if study.user_attrs.get("fingerprint", fingerprint) != fingerprint:
         todo = "Choose another -o, or remove the file."
-        raise ConfigError("the study is of other data, settings or spaces", where=str(file), todo=todo)
+        raise ConfigError("the study has other data, settings or search spaces", where=str(file), todo=todo)
     study.set_user_attr("fingerprint", fingerprint)
     for interrupted in study.get_trials(states=[TrialState.RUNNING]):
         study.tell(interrupted.number, state=TrialState.FAIL)
@@ -248,4 +248,4 @@ def _suggested(trial: optuna.Trial, name: str, space: Span) -> Any:
 
 
 def _ignore(_: Mapping[str, Any]) -> None:
-    """Nobody watches."""
+    """Ignore an event."""

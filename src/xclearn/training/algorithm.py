@@ -1,7 +1,7 @@
-"""The contract of every algorithm. A newcomer writes four methods; fitting, resuming, saving and predicting are here.
+"""The contract of algorithms. An algorithm implements four methods; fitting, resuming, saving and predicting are here.
 
-An algorithm is a final, keyword-only dataclass whose fields are the hyper-parameters; a field left at None is chosen
-from the data. `fit` changes no field: what was learnt is in `model_`, what was chosen in `resolved_`.
+An algorithm is a final, keyword-only dataclass whose fields are the hyper-parameters; a field at AUTO is chosen from
+the data. `fit` changes no field: the model is in `model_`, and the chosen settings in `resolved_`.
 """
 
 from __future__ import annotations
@@ -55,30 +55,30 @@ _SMALLER = ("batch_size", "embedding_dim")  # halved in turn when a plan does no
 
 @dataclasses.dataclass(kw_only=True)
 class Calibrating:
-    """The setting that every algorithm has."""
+    """The setting shared by all algorithms."""
 
-    calibrate: bool = False  # scores are probabilities, learnt on a twentieth of train held out, or on the dev split
+    calibrate: bool = False  # calibrate scores as probabilities, on a held-out twentieth of train or on the dev split
 
 
 class View(NamedTuple):
-    """A ranking beside the one that an algorithm serves."""
+    """An alternative ranking beside the one that an algorithm serves."""
 
     servable: Servable
-    text_rows: TextRows | None  # how it makes a row of a new label's text
+    text_rows: TextRows | None  # makes a row from a new label's text
 
 
 class Algorithm(Calibrating, ABC):
-    """Documents and labels in, a servable out."""
+    """Trains a servable from documents and labels."""
 
     name: ClassVar[str]  # the file's name
-    _makes_probabilities: ClassVar[bool] = False  # what it serves is calibrated in any case
+    _makes_probabilities: ClassVar[bool] = False  # whether its scores are always calibrated
     vectoriser: TextSettings  # how texts become features
-    stopping: Stopping | None  # end on a held-out metric
-    sparse_ranker: SparseRanking | None = None  # of algorithms with this setting: the best labels are ranked again
-    calibration: Calibration | None = None  # of algorithms with this setting: scores calibrated on the hold-out
+    stopping: Stopping | None  # stop early by a held-out metric
+    sparse_ranker: SparseRanking | None = None  # for algorithms with this setting: re-rank the best labels
+    calibration: Calibration | None = None  # for algorithms with this setting: calibrate scores on the hold-out
 
     def __init_subclass__(cls) -> None:
-        """What is shown is short; dataclasses would print every field."""
+        """Keep our short `__repr__`; a dataclass would show every field."""
         if "__repr__" not in vars(cls):
             setattr(cls, "__repr__", Algorithm.__repr__)  # noqa: B010  (a dataclass keeps what is there)
 
@@ -92,7 +92,7 @@ class Algorithm(Calibrating, ABC):
 
     @final
     def _given(self) -> dict[str, Any]:
-        """The settings that are not at their default."""
+        """The settings that differ from their defaults."""
         given = {}
         for field in dataclasses.fields(self):
             factory = field.default_factory
@@ -107,37 +107,37 @@ class Algorithm(Calibrating, ABC):
 
     @abstractmethod
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
-        """Values for the fields that may be left at None."""
+        """Values for automatic fields."""
 
     @abstractmethod
     def _plan(self, size: Size, device: str) -> Plan:
-        """What training will hold and cost; every field is set."""
+        """The memory and time of training; every field is set."""
 
     @abstractmethod
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
-        """Yield stages; code after a yield runs when that stage is trained."""
+        """Yield stages; code after a yield runs once that stage is trained."""
 
     @abstractmethod
     def _servable(self, data: Prepared) -> AnyServable:
-        """What the trained stages serve."""
+        """The servable of the trained stages."""
 
     def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:  # noqa: ARG002
-        """Settings that nothing reads, every field being set: what would make something read them, and their names."""
+        """Settings without effect, with every field set: the change that would make them effective, and their names."""
         yield from ()
 
     def _shares_rows(self) -> bool:
-        """Whether processes can each hold a part of the label rows (`training/sharding.py`); every field is set."""
+        """Whether processes can share the label rows (`training/sharding.py`); every field is set."""
         return False
 
     def _hand_over(self) -> None:
         """Send the first process what this one holds of label rows, where `_servable` gathers them there."""
 
     def _text_rows(self) -> Sequence[TextRows | None]:
-        """How each member of what is served makes a row of a new label's text; none: no member can."""
+        """How each served member makes a row from a new label's text; empty if none can."""
         return []
 
     def _views(self, data: Prepared) -> Mapping[str, View]:  # noqa: ARG002
-        """Other rankings that the same training gives, by name: a blend takes each as evidence of its own."""
+        """Alternative rankings from the same training, by name; a blend uses each as a source of evidence."""
         return {}
 
     @final
@@ -152,11 +152,11 @@ class Algorithm(Calibrating, ABC):
         resume: bool = False,
         callback: Callback | None = None,
     ) -> Self:
-        """Learn from the train split of a `Dataset`; or from texts and the labels of each, or a frame with both.
+        """Train on the train split of a `Dataset`, on texts with their labels, or on a data frame with both.
 
-        `checkpoint` names a folder to keep every epoch in; `resume` continues from it. `callback` gets every event of
-        training; without one, a terminal or a notebook shows a bar. Of several processes that share the label rows only
-        the first is fitted.
+        `checkpoint` is a folder that stores every epoch; `resume` continues from it. `callback` receives all events of
+        training; without one, a terminal or notebook shows a progress bar. If several processes share the label rows,
+        only the first one is fitted.
         """
         data = dataset_of(data, labels)
         config.check(self, self.name)
@@ -166,7 +166,7 @@ class Algorithm(Calibrating, ABC):
 
     @final
     def _fitted_in(self, data: Dataset, run: Run, resume: bool) -> Self:
-        """`fit` in a run; what was learnt is stored."""
+        """`fit` within a run, storing the result."""
         started, place, seed = time.perf_counter(), run.device, run.seed
         learnt_from, held = self._cut(data, seed)
         prepared = prepare(learnt_from, self.vectoriser, self.stopping, seed)
@@ -200,24 +200,24 @@ class Algorithm(Calibrating, ABC):
 
     @final
     def suggest(self, texts: Sequence[str], k: int = 5, min_score: float = 0.0) -> list[list[Suggestion]]:
-        """The same with label names: one list a text, best first."""
+        """The same with label names: one list per text, best first."""
         return suggestions(self.model.labels, self.predict(texts, k), min_score)
 
     @final
     def evaluate(self, data: Any, *, split: str = "test", device: str = "cpu") -> Report:
-        """The metrics on a split of a data set, as `xclearn.evaluate` gives them; `save` writes them into the card."""
+        """The metrics on a split of a data set, as by `xclearn.evaluate`; `save` writes them into the model card."""
         return evaluate_and_note(self, data, split=split, device=device)
 
     @final
     def add_labels(self, labels: Sequence[Mapping[str, Any]]) -> Self:
-        """Let the model know more labels without training: records of `label`, `text` and perhaps `examples`."""
+        """Add labels to the model without training, given as records of `label`, `text` and optional `examples`."""
         added = [NewLabel.of(record, f"labels[{i}]") for i, record in enumerate(labels)]
         self.model_ = with_labels(self.model, added)
         return self
 
     @final
     def remove_labels(self, names: Sequence[str]) -> Self:
-        """Let the model forget labels."""
+        """Remove labels from the model."""
         self.model_ = without_labels(self.model, names)
         return self
 
@@ -233,18 +233,20 @@ class Algorithm(Calibrating, ABC):
         model = load_model(folder)
         found = model.about.get("algorithm")
         if found != cls.name:
-            raise ModelError("the model is of another algorithm", where=str(folder), got=found, allowed=cls.name)
+            raise ModelError(
+                "the model was trained by another algorithm", where=str(folder), got=found, allowed=cls.name
+            )
         settings = model.about.get("settings")
         resolved = model.about.get("resolved")
         if not isinstance(settings, dict) or not isinstance(resolved, dict):
-            raise ModelError("the model does not say how it was trained", where=str(folder))
+            raise ModelError("the model has no record of its training", where=str(folder))
         algorithm = config.build(cls, settings, cls.name)
         algorithm.model_, algorithm.resolved_ = model, resolved
         return algorithm
 
     @final
     def plan(self, data: Dataset, *, device: str = "auto") -> Plan:
-        """What `fit` on this data would hold and cost, without training."""
+        """The memory and time that `fit` on this data would take."""
         place = pick_device(device)
         size = prepare(self._cut(data, 0)[0], self.vectoriser, self.stopping, 0).size
         return self._resolve(size, place.type)._plan(size, place.type)
@@ -252,7 +254,7 @@ class Algorithm(Calibrating, ABC):
     @property
     @final
     def model(self) -> Model:
-        """The servable, labels and facts that `fit` or `load` made."""
+        """The servable, labels and facts from `fit` or `load`."""
         model = self._fitted
         if model is None:
             raise NotFitted(f"{type(self).__name__} has not been fitted", todo="Call fit(data) first, or load a model.")
@@ -260,7 +262,7 @@ class Algorithm(Calibrating, ABC):
 
     @final
     def _cut(self, data: Dataset, seed: int) -> tuple[Dataset, Split | None]:
-        """What is learnt from, and what probabilities are learnt on; `stopping` has held documents out already."""
+        """The training data, and documents to calibrate on; with `stopping`, its hold-out is used."""
         alone = self.calibrate and self.stopping is None and not self._makes_probabilities
         return cut_for_probabilities(data, seed) if alone else (data, None)
 
@@ -274,7 +276,7 @@ class Algorithm(Calibrating, ABC):
 
     @final
     def _announce(self, size: Size, run: Run) -> None:
-        """Log the plan, or refuse it with the setting that would fit."""
+        """Log the plan, or raise with a setting that would fit into memory."""
         kind = run.device.type
         plan = self._plan(size, kind)
         available = available_memory(run.device) // (run.ranks.n_here if kind == "cpu" else 1)
@@ -296,22 +298,22 @@ class Algorithm(Calibrating, ABC):
     def _train(self, data: Prepared, run: Run) -> None:
         with run.fast_products():
             for stage in self._stages(data, run):
-                from xclearn.training.loop import train  # of torch; linear models yield no stage
+                from xclearn.training.loop import train  # needs torch; linear models yield no stage
 
                 train(stage, run)
-                del stage  # its optimisers are gone before the next stage or the model is made
+                del stage  # frees its optimisers before the next stage or the model is built
 
     @final
     def _finished(self, data: Prepared, run: Run) -> AnyServable:
-        """What the trained stages serve, followed by a re-ranking where one is asked for."""
+        """The servable of the trained stages, with re-ranking if requested."""
         servable = self._servable(data)
-        if isinstance(servable, BlendServable):  # has neither setting
+        if isinstance(servable, BlendServable):  # a blend has neither setting
             return servable
         return re_ranked(servable, data, run, self.sparse_ranker, self.calibration)
 
     @final
     def _fingerprint(self, data: Dataset, seed: int, device: str) -> str:
-        """Identifies a run: settings, seed, kind of device, and the content of all data that training reads."""
+        """A hash of the run: settings, seed, kind of device, and all data that training reads."""
         settings = [self.name, config.to_plain(self), seed, device, data.propensity]
         digest = hashlib.sha256(json.dumps(settings).encode())
         texts = [data.labels.names, data.labels.texts]
@@ -340,5 +342,5 @@ class Algorithm(Calibrating, ABC):
 
 
 def together(members: Sequence[Servable]) -> Servable | Ensemble:
-    """What the members of an ensemble serve; one alone is served as it is."""
+    """The ensemble of these members, or the only member itself."""
     return members[0] if len(members) == 1 else Ensemble(list(members))

@@ -1,7 +1,7 @@
-"""Scores of any algorithm as probabilities, learnt on documents that training did not see; and what the card says.
+"""Calibrates the scores of any algorithm as probabilities on held-out documents, and records their quality.
 
-An algorithm with `calibrate` is served as a blend of one: its own ranking, an isotonic line, thresholds by which labels
-can be given, and propensities by which those of few documents can be lifted.
+An algorithm with `calibrate` is served as a blend of one member: its own ranking, isotonic calibration, thresholds, and
+propensities to favour rare labels.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from xclearn.parts.stacking import Learnt, single
 from xclearn.training.prepare import Prepared
 from xclearn.training.run import Run
 
-_SHARE, _FEWEST, _MOST = 0.05, 500, 0.2  # of train that is held out, unless that is too few documents; at most
-_DEPTH = 100  # labels of a document that get a probability
+_SHARE, _FEWEST, _MOST = 0.05, 500, 0.2  # share of train to hold out, minimum documents, and maximum share
+_DEPTH = 100  # labels per document that get a probability
 
 
 def cut_for_probabilities(data: Dataset, seed: int) -> tuple[Dataset, Split | None]:
-    """The data without the documents that probabilities are learnt on, and these: the dev split where there is one."""
+    """The data without the documents to calibrate on, and those documents: the dev split if there is one."""
     if data.dev is not None:
         return data, data.dev
     fraction = min(_MOST, max(_SHARE, _FEWEST / len(data.train)))
@@ -41,23 +41,23 @@ def cut_for_probabilities(data: Dataset, seed: int) -> tuple[Dataset, Split | No
 def calibrated_alone(
     name: str, servable: Servable | Ensemble, data: Prepared, held: Split | None, run: Run
 ) -> Servable | Ensemble | BlendServable:
-    """The same ranking with probabilities for scores; as it is where there are too few documents to learn them on."""
+    """The same ranking with calibrated probabilities; unchanged if there are too few documents."""
     counts = np.asarray(data.relevance.sum(axis=0), dtype=np.float32).ravel()
     sources = Sources(data.vectoriser, {name: servable}, None, None, None, counts, _DEPTH)
     evidence = None if held is None else judged(sources, held, run.answers_on)
     if evidence is None or not evidence.right[evidence.seen].any():
-        run.note(calibrate="none: too few documents to learn probabilities on")
+        run.note(calibrate="none: too few documents to calibrate on")
         return servable
     return with_probabilities(sources, single(evidence, 0), propensity_weights(counts, data), 0.0, run)
 
 
 def propensity_weights(counts: np.ndarray, data: Prepared) -> np.ndarray:
-    """Inverse propensities (L,) of labels with so many training documents."""
+    """Inverse propensities (L,) of labels with these numbers of training documents."""
     return inverse_propensity(counts, data.relevance.shape[0], *data.propensity).astype(np.float32)
 
 
 def with_probabilities(sources: Sources, learnt: Learnt, weights: np.ndarray, tail: float, run: Run) -> BlendServable:
-    """What is served; the card says how good the probabilities are, where F1 is best and what precision costs."""
+    """The served blend; notes the calibration error, the best F1 and a threshold for the model card."""
     points, bands = learnt.judged.points(), learnt.judged.points_by_band()
     _note(learnt.judged, points, run)
     run.note(tail=tail)
@@ -70,7 +70,9 @@ def _note(found: Judged, points: OperatingPoints | None, run: Run) -> None:
     if points is None:
         return
     best = points.best_f1
-    run.note(best_f1=f"from a score of {best.threshold:g}: precision {best.precision:.3f}, recall {best.recall:.3f}")
-    with contextlib.suppress(ConfigError):  # a weak model never is as precise
+    run.note(
+        best_f1=f"at scores of at least {best.threshold:g}: precision {best.precision:.3f}, recall {best.recall:.3f}"
+    )
+    with contextlib.suppress(ConfigError):  # a weak model may not reach the precision
         safe = points.for_precision(0.9)
-        run.note(precision_90=f"from a score of {safe.threshold:g}: {safe.coverage:.1%} of texts get a label")
+        run.note(precision_90=f"at scores of at least {safe.threshold:g}: {safe.coverage:.1%} of texts get a label")

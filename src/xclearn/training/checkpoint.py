@@ -1,7 +1,7 @@
-"""Checkpoints: every file is written whole, holds tensors, JSON and a checksum, and is tied to a run by a fingerprint.
+"""Checkpoints: atomic files of tensors, JSON and a checksum, tied to a run by a fingerprint.
 
-A checkpoint folder belongs to one fingerprint (settings, data, seed); another run's folder is refused, never reused.
-Random numbers need no file: they are drawn from the seed, the stage's name and the epoch. Knows nothing about stages.
+A checkpoint folder belongs to one fingerprint (settings, data, seed) and is never used by another run. Random numbers
+need no file, as they depend only on the seed, the stage's name and the epoch. Knows nothing about stages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}\.tmp|\.tmp[A-Za-z0-9]{6}")
 
 @final
 class Checkpoint:
-    """A folder of named tensor files. Without a folder nothing is kept and nothing found.
+    """A folder of named tensor files. Without a folder, nothing is stored or found.
 
     With `replace`, what an earlier run left in the folder is removed instead of refused. Of several processes only the
     first touches the folder.
@@ -43,7 +43,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, folder: str | Path | Checkpoint | None) -> Checkpoint:
-        """A checkpoint itself, or that of a folder."""
+        """The checkpoint itself, or the one in a folder."""
         return folder if isinstance(folder, Checkpoint) else cls(Path(folder) if folder else None)
 
     def leave_others(self) -> None:
@@ -52,7 +52,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Within this block no other run uses the folder. A block inside a block changes nothing."""
+        """Keep other runs from using the folder within this block; re-entrant."""
         if self.folder is None or self._is_held or not self._ranks.is_first:
             yield
             return
@@ -68,14 +68,14 @@ class Checkpoint:
             _remove_empty(made)
 
     def open(self, fingerprint: str, *, resume: bool, threads: int | None = None) -> None:
-        """Start the folder, or with `resume` accept the one that is there if it is of the same run.
+        """Start the folder or, with `resume`, accept an existing one of the same run.
 
-        `threads` is how many torch computes with, where that changes the last bits.
+        `threads` is torch's number of threads, if it affects the last bits of results.
         """
         if self.folder is not None:
             self._ranks.by_first(lambda: self._open(fingerprint, resume, threads))
         elif resume:
-            raise ModelError("nothing to resume", todo="Name the checkpoint folder of the earlier run.")
+            raise ModelError("nothing to resume", todo="Give the checkpoint folder of the earlier run.")
 
     def _open(self, fingerprint: str, resume: bool, threads: int | None) -> None:
         assert self.folder is not None
@@ -88,7 +88,7 @@ class Checkpoint:
         if self._replace:
             self._remove_files()
             with writing_to(self.folder):
-                sync(self.folder)  # before the new index: another run's tensors must never come back beside it
+                sync(self.folder)  # before the new index, so that another run's tensors never reappear beside it
         if index.exists() or any(self.folder.glob("*.safetensors")):
             todo = "Add --resume (resume=True) to continue that run, --overwrite to start again, or remove the folder."
             raise ModelError("a checkpoint of an earlier run is in the way", where=str(self.folder), todo=todo)
@@ -97,7 +97,7 @@ class Checkpoint:
             temporary.write_text(json.dumps(facts))
 
     def fingerprint(self) -> str:
-        """Of the run that the folder belongs to."""
+        """The fingerprint of the folder's run."""
         return str(self._facts()["fingerprint"])
 
     def _check(self, fingerprint: str, threads: int | None) -> None:
@@ -105,11 +105,11 @@ class Checkpoint:
         if facts["fingerprint"] != fingerprint:
             todo = "Resume with the same data, settings and seed, or start again without resume."
             raise ModelError(
-                "the checkpoint is of another run", where=str(self.folder), got=facts["fingerprint"], todo=todo
+                "the checkpoint belongs to another run", where=str(self.folder), got=facts["fingerprint"], todo=todo
             )
-        before = facts.get("threads")  # not there before 2026-11-18
+        before = facts.get("threads")  # missing before 2026-11-18
         if None not in (before, threads) and before != threads:
-            what = "another number of threads than the run began with may change its last bits"
+            what = "the run began with another number of threads, which may change the last bits of its results"
             todo = f"Set OMP_NUM_THREADS={before}, and MKL_DYNAMIC=FALSE if there are fewer cores, and resume."
             raise ModelError(what, where=str(self.folder), got=threads, allowed=str(before), todo=todo)
 
@@ -128,7 +128,7 @@ class Checkpoint:
     def save(
         self, name: str, tensors: Mapping[str, Any], facts: Mapping[str, Any], rows: Mapping[str, LabelRows] = _NO_ROWS
     ) -> None:
-        """Keep tensors and JSON facts under a name, atomically; `rows` says which have a row for each label."""
+        """Store tensors and JSON facts under a name, atomically; `rows` are the tensors with one row per label."""
         if self.folder is None:
             return
         whole = {key: rows[key].of_all(value) if key in rows else value for key, value in tensors.items()}
@@ -138,7 +138,7 @@ class Checkpoint:
             write_tensors(self._path(name), arrays, {"facts": said, "checksum": _checksum(arrays, said)})
 
     def load(self, name: str, rows: Mapping[str, LabelRows] = _NO_ROWS) -> Kept | None:
-        """What was kept under a name, copied out of the file, or None; of `rows` those of this process."""
+        """The tensors and facts stored under a name, or None; of `rows`, only those of this process."""
         return None if self.folder is None else handed_out(self._ranks, lambda: self._read(name), rows)
 
     def _read(self, name: str) -> Kept | None:
@@ -157,7 +157,7 @@ class Checkpoint:
                 self._path(name).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Delete the folder after a finished run; only files that a checkpoint writes are touched."""
+        """Delete the folder after a finished run; only removes files that a checkpoint writes."""
         if self.folder is None or not self.folder.exists():
             return
         remove_leftovers_in(self.folder)
@@ -172,7 +172,7 @@ class Checkpoint:
                 path.unlink(missing_ok=True)
 
     def _files(self) -> list[Path]:
-        """What a checkpoint writes, the index last, and what one of before 2026-11-18 left when it was killed."""
+        """The files that a checkpoint writes, the index last, and leftovers of versions before 2026-11-18."""
         assert self.folder is not None
         unfinished = [path for path in self.folder.glob(".*") if _UNFINISHED.fullmatch(path.name) and path.is_file()]
         return [*self.folder.glob("*.safetensors"), *unfinished, self.folder / _INDEX]
@@ -183,14 +183,14 @@ class Checkpoint:
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
-    """Of the folders that were made, those that nothing came into."""
+    """Remove those of the created folders that are still empty."""
     with contextlib.suppress(OSError):
         for folder in folders:
             folder.rmdir()
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], said: str) -> str:
-    """Of names, types, shapes, values and facts: a file that was written whole may still have been changed since."""
+    """A checksum of names, types, shapes, values and facts, as an intact file may still have been modified."""
     total = zlib.crc32(said.encode())
     for name, array in sorted(arrays.items()):
         total = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), total)
@@ -199,6 +199,4 @@ def _checksum(arrays: Mapping[str, np.ndarray], said: str) -> str:
 
 
 def _array(value: Any) -> np.ndarray:
-    return (
-        value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
-    )  # a tensor of torch, or NumPy's
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)  # of torch or NumPy

@@ -1,4 +1,4 @@
-"""What `help` says about an algorithm: its docstring and every setting, from the comments that the CLI shows too."""
+"""The text of `help` on an algorithm: its docstring and all settings, from the comments that the CLI shows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _MARK = "Settings:"
 
 
 def with_settings(algorithm: type) -> str:
-    """The docstring of a settings class, with its settings below; one that has them already stays as it is.
+    """The docstring of a settings class followed by its settings, unless it already has them.
 
-    pydoc reads the text that a class stores, so it has to be stored there, after `dataclass` made the class.
+    pydoc reads the stored docstring of a class, so it must be set after `dataclass` has created the class.
     """
     docstring = inspect.cleandoc(algorithm.__doc__ or "")
     if f"\n{_MARK}\n" in docstring:

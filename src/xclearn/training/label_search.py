@@ -1,6 +1,6 @@
-"""Lists of labels near each training document, found by search among vectors that the caller gives.
+"""Shortlists of labels near each training document, by search among given vectors.
 
-Knows nothing about how the vectors were trained, nor what the lists are for.
+Knows nothing about how the vectors were trained or what the shortlists are for.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from xclearn.training.run import Run
 @final
 @dataclass(frozen=True)
 class LabelSearch:
-    """How labels near training documents are found in one run."""
+    """Finds labels near training documents in one run."""
 
     relevance: sp.csr_matrix  # (N, L)
     run: Run
-    size: int  # labels of a list
-    method: Auto[Method]  # exact, or an index of faiss
-    head_centres: int = 0  # centres beside the mean of labels with many documents
-    head_documents: int = 1  # documents from which on a label has them
+    size: int  # labels per shortlist
+    method: Auto[Method]  # exact, or a faiss index
+    head_centres: int = 0  # extra centroids for labels with many documents
+    head_documents: int = 1  # minimum documents of a label with extra centroids
 
     def centres(self, vectors: torch.Tensor) -> Centres:
-        """Where labels lie among the documents `vectors` (N, D)."""
+        """The label centroids among the document `vectors` (N, D)."""
         extra = self.head_centres
         head = self.head_documents
         seed = self.run.seed_of("centres")
@@ -46,7 +46,7 @@ class LabelSearch:
         centres: Centres | None = None,
         inputs: str = "",
     ) -> np.ndarray:
-        """Labels (N, size) near each document, best first, −1 where there are fewer; kept under a name and inputs."""
+        """Labels (N, size) near each document, best first, padded with −1; stored under a name and inputs."""
         on_fallback = partial(self.run.log, "search")
         seed = self.run.seed_of(name)
         shortlister = Shortlister(source=source, size=self.size, method=self.method, seed=seed, on_fallback=on_fallback)

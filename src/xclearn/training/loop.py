@@ -1,4 +1,4 @@
-"""The one training loop. Every stage of every algorithm runs here: batches, steps, log, checkpoint, early stopping.
+"""The only training loop: every stage of every algorithm runs here, with log, checkpoints and early stopping.
 
 Randomness is a function of (seed, stage, epoch): an interrupted epoch starts again with the same draws, so a resumed
 run ends with the same bits. Knows nothing about what a stage trains.
@@ -23,7 +23,7 @@ from xclearn.training.stage import Batch, Stage
 
 
 def train(stage: Stage, run: Run) -> None:
-    """Train a stage, or take its weights from the checkpoint if it is finished there; leaves it in evaluation mode."""
+    """Train a stage, or load its weights from the checkpoint if finished; leaves it in evaluation mode."""
     stage.module.to(run.device)
     done = run.checkpoint.load(f"done-{stage.name}", kept_rows(stage.module))
     if done is None:
@@ -47,7 +47,7 @@ def _train(stage: Stage, run: Run) -> None:
 
 @final
 class _Progress:
-    """How far a stage has come, and the best epoch so far when a held-out score decides."""
+    """The progress of a stage, and the best epoch so far if there is a held-out score."""
 
     def __init__(self, stage: Stage, run: Run) -> None:
         self.stage, self.run = stage, run
@@ -63,7 +63,7 @@ class _Progress:
         self.epoch += 1
         if score is not None and score > self.best_score:
             self.best_score, self.since_best = score, 0
-            self.best.clear()  # two copies at once would double what the plan counts
+            self.best.clear()  # two copies at once would exceed the plan
             self.best = {name: value.clone() for name, value in self.stage.module.state_dict().items()}
         elif score is not None:
             self.since_best += 1
@@ -118,7 +118,7 @@ def _epoch(stage: Stage, run: Run, progress: _Progress) -> None:
 
 
 def step(stage: Stage, batch: Batch) -> torch.Tensor:
-    """Loss, gradients and updates of one batch; the loss stays on the device."""
+    """Compute the loss and gradients of one batch and update; the loss stays on the device."""
     done = (batch.step + 0.5) / (stage.epochs * _steps(stage))
     factor = stage.schedule(done)
     for module in stage.module.modules():
@@ -137,7 +137,7 @@ def step(stage: Stage, batch: Batch) -> torch.Tensor:
 
 
 def _due(stage: Stage, steps: int) -> list[torch.optim.Optimizer]:
-    """The optimisers due after `steps` steps; at the end of an epoch all are, as a checkpoint keeps no gradients."""
+    """The optimisers due after `steps` steps; all at the end of an epoch, as checkpoints store no gradients."""
     every = stage.accumulation or [1] * len(stage.optimisers)
     whole = steps % _steps(stage) == 0
     return [each for each, wait in zip(stage.optimisers, every, strict=True) if whole or steps % wait == 0]
@@ -158,7 +158,7 @@ def _steps(stage: Stage) -> int:
 
 @contextlib.contextmanager
 def _fitting(stage: Stage) -> Iterator[None]:
-    """A checkpoint file is input like any other: what it holds may be of another shape than the stage."""
+    """Turn errors from tensors that do not fit the stage into a `ModelError`: a checkpoint is untrusted input."""
     try:
         yield
     except (KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -1,7 +1,7 @@
-"""Memory and time before training: what each stage will hold, how much memory there is, and which setting would fit.
+"""Estimates memory and time before training, and which setting would fit into memory.
 
-Adds up what the parts of a stage declare; the machine's speed is measured with one short matrix product. Knows nothing
-about algorithms beyond the costs they declare.
+Sums what the parts of a stage declare; the machine's speed is measured briefly. Knows nothing about algorithms beyond
+the costs they declare.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ if TYPE_CHECKING:
     import torch
 
 GIB = 1 << 30
-_PASSES = 3  # over what a step holds at once: written, read, and read again
-CALLS = 250  # of a step: forward, backward and optimisers
+_PASSES = 3  # passes over the memory of a step: written, read, and read again
+CALLS = 250  # library calls per step: forward, backward and optimisers
 _RUNTIME = {"cpu": 96 << 20, "cuda": 96 << 20}  # code loaded at the first step, thread stacks, workspaces
 
 
 @final
 @dataclass(frozen=True)
 class Speed:
-    """What a machine does, as far as training asks for it."""
+    """The speed of a machine for training."""
 
-    operations: float  # a second, in matrix products of the shape that training repeats
-    bytes: float  # a second, read or written
-    call: float  # seconds of a call of the library, however little it computes
+    operations: float  # per second, in matrix products of a typical shape
+    bytes: float  # per second, read or written
+    call: float  # seconds per library call without work
 
 
-# Machines to plan for without measuring: two cores, and one H200 (benchmarks/LOG.md).
+# Assumed machines for planning without measuring: two cores, and one H200 (benchmarks/LOG.md).
 REFERENCE = {"cpu": Speed(45e9, 8e9, 8e-6), "cuda": Speed(350e12, 3e12, 8e-6)}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class StageCost:
-    """Bytes a stage holds on its device, and what one epoch computes, moves and calls."""
+    """Memory of a stage on its device in bytes, and the computation, memory traffic and calls of an epoch."""
 
     name: str
     parameters: int
     optimiser: int
-    working: int  # the most held beside these: gradients and scores of a step, the best epoch, the served copy
+    working: int  # peak of other memory: gradients and scores of a step, the best epoch, the served copy
     flops_per_epoch: float
     epochs: int
-    path: str  # how it trains, in words
+    path: str  # description of how it trains
     bytes_per_epoch: float = 0  # read and written
-    calls_per_epoch: float = 0  # of the library
+    calls_per_epoch: float = 0  # library calls
 
     def seconds_per_epoch(self, speed: Speed) -> float:
-        """Products and passes over memory hide one another; calls are hidden by neither where they are many."""
+        """Products and memory traffic overlap; many small calls overlap with neither."""
         moved = max(self.flops_per_epoch / speed.operations, self.bytes_per_epoch / speed.bytes)
         return moved + self.calls_per_epoch * speed.call
 
@@ -76,12 +76,12 @@ class Plan:
 
     @property
     def peak(self) -> int:
-        """Bytes at the worst moment of the whole run."""
+        """Peak bytes of the whole run."""
         largest = max(stage.parameters + stage.optimiser + stage.working for stage in self.stages)
         return self.data + largest + _RUNTIME[self.device]
 
     def seconds(self, speed: Speed) -> float:
-        """Of all stages, on a machine like this."""
+        """Training time of all stages on a machine of this speed."""
         return sum(stage.epochs * stage.seconds_per_epoch(speed) for stage in self.stages)
 
     def facts(self, speed: Speed) -> dict[str, Any]:
@@ -140,12 +140,12 @@ def stage_cost(
 
 
 def beside(cost: StageCost, held: int) -> StageCost:
-    """The same stage while `held` bytes of other networks stay in memory."""
+    """The cost of a stage while `held` bytes of other networks stay in memory."""
     return replace(cost, parameters=cost.parameters + held)
 
 
 def of_members(costs: Sequence[StageCost], n: int, kept: int) -> tuple[StageCost, ...]:
-    """The stages of n members, numbered; `kept` are the bytes that stay of each member before."""
+    """The numbered stages of n members; each earlier member keeps `kept` bytes."""
     return tuple(
         replace(cost, name=f"{cost.name}-{member}", parameters=cost.parameters + member * kept)
         for member in range(n)
@@ -165,7 +165,7 @@ def require_fit(plan: Plan, available: int, alternatives: Callable[[], list[tupl
 
 
 def available_memory(device: torch.device) -> int:
-    """Bytes still free on the device, as the system and the container's limit report them."""
+    """Free bytes on the device, according to the system and the container's limit."""
     if device.type == "cuda":
         import torch
 
@@ -178,7 +178,7 @@ def _meminfo_available() -> int:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):  # not Linux: all of the physical memory
+    except (OSError, StopIteration):  # not Linux: total physical memory
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -191,12 +191,12 @@ def _cgroup_available() -> int | None:
         return None
 
 
-_COPIED = 1 << 17  # rows of 128 values: more than caches hold
-_measured: dict[str, Speed] = {}  # by kind of device: once a process
+_COPIED = 1 << 17  # rows of 128 values: larger than caches
+_measured: dict[str, Speed] = {}  # by kind of device, once per process
 
 
 def measured_speed(device: torch.device, repeats: int = 3) -> Speed:
-    """Of a matrix product of the shape that training repeats, a pass over a large array, and calls without work."""
+    """Measure a typical matrix product, a pass over a large array, and calls without work."""
     if device.type not in _measured:
         _measured[device.type] = _measure(device, repeats)
     return _measured[device.type]
@@ -206,13 +206,13 @@ def _measure(device: torch.device, repeats: int) -> Speed:
     left, right = (_random_rows(size, device) for size in (512, 8192))
     large, small = (_random_rows(size, device) for size in (_COPIED, 1))
     product = _fastest(lambda: left @ right.T, repeats)
-    copied = _fastest(lambda: operator.imul(large, 1), repeats)  # in place: fresh memory would be measured instead
+    copied = _fastest(lambda: operator.imul(large, 1), repeats)  # in place, so as not to measure memory allocation
     called = _fastest(lambda: [small + small for _ in range(CALLS)][-1], repeats) / CALLS
     return Speed(2 * 512 * 8192 * 128 / product, 2 * 128 * large.itemsize * _COPIED / copied, called)
 
 
 def _fastest(compute: Callable[[], Any], repeats: int) -> float:
-    """Seconds of the fastest call."""
+    """The time of the fastest call, in seconds."""
     best = float("inf")
     for _ in range(repeats):
         started = time.perf_counter()
@@ -222,7 +222,7 @@ def _fastest(compute: Callable[[], Any], repeats: int) -> float:
 
 
 def _random_rows(n: int, device: torch.device) -> Any:
-    """Rows (n, 128) in the type that training multiplies; of NumPy where torch is missing."""
+    """Rows (n, 128) in the type used for products; NumPy if torch is missing."""
     if not is_installed("torch"):
         return np.random.default_rng(0).standard_normal((n, 128), dtype=np.float32)
     import torch

@@ -1,4 +1,4 @@
-"""Turns a data set into what every algorithm trains on: vectoriser, features, relevance, and a hold-out if needed.
+"""Turns a data set into the input of every algorithm: vectoriser, features, relevance, and a hold-out if needed.
 
 Knows nothing about modules or devices.
 """
@@ -26,15 +26,15 @@ from xclearn.training.stage import Stopping
 @final
 @dataclass(frozen=True)
 class Size:
-    """The counts that plans and automatic settings follow from."""
+    """The counts from which plans and automatic settings are derived."""
 
     n_documents: int
     n_labels: int
     n_features: int
     n_feature_entries: int
     n_relevant: int
-    n_label_entries: int = 0  # stored entries of the labels' own features
-    n_processes: int = 1  # that share the label rows
+    n_label_entries: int = 0  # stored entries of label features
+    n_processes: int = 1  # processes that share the label rows
     n_dev: int = 0  # documents of the dev split, if there is one
     of_texts: bool = False  # whether documents are texts
 
@@ -43,7 +43,7 @@ class Size:
         return self.n_relevant / max(1, self.n_documents)
 
     def share(self, n_rows: int) -> int:
-        """The most of some label rows that a process holds."""
+        """The largest share of label rows that a process holds."""
         return -(-n_rows // self.n_processes)
 
     @property
@@ -52,17 +52,17 @@ class Size:
 
     @property
     def dense(self) -> bool:
-        """Every document has every feature."""
+        """Whether every document has every feature."""
         return self.n_feature_entries == self.n_documents * self.n_features
 
     def sparse_tokens(self, batch: int, device: str) -> float | None:
-        """Tokens of a batch, where the gradient of a token table holds only these: on a CPU, of sparse features."""
+        """Tokens per batch if the token table's gradient is sparse, that is, on a CPU with sparse features."""
         sparse = device == "cpu" and not self.dense
         return batch * self.n_feature_entries / self.n_documents if sparse else None
 
     @property
     def data_bytes(self) -> int:
-        """What features and relevance take on a device."""
+        """Bytes of features and relevance on a device."""
         return (4 if self.dense else 8) * self.n_feature_entries + 8 * self.n_relevant + 16 * self.n_documents
 
 
@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 
 def required(value: T | None) -> T:
-    """Part of a hold-out, or the setting that makes one, in a stage that only runs where there is one."""
+    """A part of the hold-out, or its setting, in a stage that only runs if there is one."""
     assert value is not None, "this stage needs a hold-out"
     return value
 
@@ -78,7 +78,7 @@ def required(value: T | None) -> T:
 @final
 @dataclass(frozen=True)
 class Prepared:
-    """A data set as numbers."""
+    """A data set converted to numbers."""
 
     vectoriser: Vectoriser
     features: Features  # (N, V)
@@ -89,9 +89,9 @@ class Prepared:
     label_counts: np.ndarray  # (L,) over the whole train split, hold-out included
     n_train: int  # documents of the whole train split, hold-out included
     propensity: tuple[float, float]
-    n_cut: int = 0  # documents cut to the maximum length
+    n_cut: int = 0  # documents truncated to the maximum length
     label_names: Sequence[str] = ()
-    source: Dataset | None = None  # what all this was made of
+    source: Dataset | None = None  # the original data set
 
     @property
     def size(self) -> Size:
@@ -110,7 +110,7 @@ class Prepared:
         )
 
     def word_vectors(self, path: str, dim: int) -> WordVectors:
-        """Those of its tokens from a file, or from the transformer in a folder, `dim` numbers each."""
+        """Word vectors of its tokens from a file or from the transformer in a folder, `dim` numbers each."""
         folder = encoder_folder(path)
         if folder in PUBLISHED or Path(folder).is_dir():
             from xclearn.parts.distilled import distilled
@@ -118,7 +118,7 @@ class Prepared:
             return distilled(folder, self.vectoriser, dim)
         found = read_word_vectors(path, self.vectoriser.tokens(range(self.vectoriser.n_features)))
         if found.values.shape[1] != dim:
-            what = "the word vectors have another length"
+            what = "the word vectors have the wrong length"
             todo = f"Set embedding_dim = {found.values.shape[1]}."
             raise ConfigError(what, where="embedding_dim", got=dim, todo=todo)
         return found
@@ -127,7 +127,7 @@ class Prepared:
 def prepare(data: Dataset, settings: TextSettings, stopping: Stopping | None, seed: int) -> Prepared:
     """Learn the vectoriser and turn documents, label texts and held-out documents into features."""
     if data.train.relevance.nnz == 0:
-        raise DataError("no document of train has a label", where=data.name, todo="See `xc data validate`.")
+        raise DataError("no training document has a label", where=data.name, todo="See `xc data validate`.")
     train, held_out = (data.train, None) if stopping is None else _divide(data, stopping, seed)
     label_texts = usable_label_texts(data)
     vectoriser = vectoriser_for(train.documents, settings, label_texts)
@@ -149,7 +149,7 @@ def prepare(data: Dataset, settings: TextSettings, stopping: Stopping | None, se
 
 
 def _features(vectoriser: Vectoriser, documents: Documents) -> tuple[Features, int]:
-    """Features, and how many documents were cut to make them."""
+    """Features, and how many documents were truncated."""
     if isinstance(vectoriser, SequenceVectoriser | PretrainedVectoriser):
         return vectoriser.transform_and_count_cuts(documents)
     return vectoriser.transform(documents), 0
@@ -166,6 +166,6 @@ def _divide(data: Dataset, stopping: Stopping, seed: int) -> tuple[Split, Split]
 
 
 def usable_label_texts(data: Dataset) -> Documents | None:
-    """Label texts of the same kind as the documents; features cannot be learnt from texts nor the reverse."""
+    """Label texts, if they are of the same kind as the documents; texts and features cannot be mixed."""
     texts, documents = data.labels.texts, data.train.documents
     return texts if texts is not None and (kind_of(texts) == "texts") == (kind_of(documents) == "texts") else None

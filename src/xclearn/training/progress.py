@@ -1,4 +1,4 @@
-"""How far training is, where somebody watches: a bar on a terminal or in a notebook, nothing anywhere else.
+"""The progress bar of training, on a terminal or in a notebook only.
 
 Knows only the events that the training loop sends.
 """
@@ -15,12 +15,12 @@ from typing import Any
 Event = Mapping[str, Any]
 Handler = Callable[[Event], None]
 
-_EVERY = 0.2  # seconds between two pictures in a notebook
+_EVERY = 0.2  # seconds between updates in a notebook
 
 
 @contextlib.contextmanager
 def progress_shown() -> Iterator[Handler]:
-    """A bar for each stage on stderr or in the notebook's cell; it is gone, or stands still, when training ends."""
+    """A progress bar for each stage, on stderr or in the notebook's cell, until training ends."""
     if in_notebook():
         with _notebook_bar() as handle:
             yield handle
@@ -32,7 +32,7 @@ def progress_shown() -> Iterator[Handler]:
 
 
 def in_notebook() -> bool:
-    """Whether this is the kernel of a notebook."""
+    """Whether this process is a notebook kernel."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and hasattr(shell, "kernel")
@@ -40,7 +40,7 @@ def in_notebook() -> bool:
 
 @contextlib.contextmanager
 def terminal_bar() -> Iterator[Handler]:
-    """On stderr, with the loss and the score of the last epoch."""
+    """A bar on stderr, with the loss and the score of the last epoch."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -62,7 +62,7 @@ def terminal_bar() -> Iterator[Handler]:
 
 @contextlib.contextmanager
 def _notebook_bar() -> Iterator[Handler]:
-    """A line of HTML for each stage, drawn again a few times a second; rich would need widgets for it."""
+    """A line of HTML for each stage, updated a few times per second; rich would need widgets."""
     from IPython.display import HTML, display
 
     rows: dict[str, tuple[int, int, str]] = {}  # stage → steps done, steps, note

@@ -1,6 +1,6 @@
-"""A servable followed by a re-ranking: the ranker learnt from its answers on train, the calibration on a hold-out.
+"""Adds re-ranking to a servable: a ranker learnt from its predictions on train, and calibration on a hold-out.
 
-Works on what any algorithm serves. Knows nothing about how it was trained.
+Works for the servable of any algorithm. Knows nothing about how it was trained.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from xclearn.training.prepare import Features, Prepared, required
 from xclearn.training.run import Run
 from xclearn.training.stage import Stopping
 
-_BAG = "bag"  # the encoder that is added
+_BAG = "bag"  # the name of the added encoder
 
 
 def require_hold_out(calibration: Calibration | None, stopping: Stopping | None) -> None:
-    """Raise if there are no documents to learn a calibration on."""
+    """Raise if there are no held-out documents for the calibration."""
     if calibration is not None and stopping is None:
-        todo = "Set stopping too: its hold-out is what the tree learns on."
+        todo = "Set stopping too: the tree is learnt on its hold-out."
         raise ConfigError("calibration needs held-out documents", where="calibration", todo=todo)
 
 
@@ -47,7 +47,7 @@ def re_ranked(
     ranking: SparseRanking | None,
     calibration: Calibration | None,
 ) -> Servable | Ensemble:
-    """The servable, or each member of an ensemble, followed by a re-ranking; itself where none is asked for."""
+    """The servable, or each member of an ensemble, with re-ranking; unchanged if none is requested."""
     if ranking is None and calibration is None:
         return servable
     members = servable.members if isinstance(servable, Ensemble) else [servable]
@@ -65,7 +65,7 @@ def re_ranked(
 @final
 @dataclasses.dataclass(frozen=True)
 class _After:
-    """What is to follow a servable; the bags of documents are made once for all members of an ensemble."""
+    """Builds the re-ranking step of a servable; bags of documents are shared by all members of an ensemble."""
 
     data: Prepared
     run: Run
@@ -74,7 +74,7 @@ class _After:
 
     @cached_property
     def encoders(self) -> dict[str, Encoder]:
-        """What the step reads beside the servable's own: a bag where a ranker is asked for."""
+        """The additional encoders of the step: a bag if there is a ranker."""
         if self.ranking is None:
             return {}
         return {_BAG: bag_encoder(self.data.vectoriser, self.data.features, pairs=self.ranking.pairs)}
@@ -84,7 +84,7 @@ class _After:
         return self.encoders[_BAG].encode(self.data.features)  # (N, V)
 
     def step(self, servable: Servable, name: str) -> ReRanking:
-        """Learnt from the servable's answers."""
+        """The step, learnt from the servable's predictions."""
         step = ReRanking(min(servable.n_labels, (self.ranking or SparseRanking()).depth), None, None)
         if self.ranking is not None:
             step = dataclasses.replace(step, ranker=self._ranker(servable, self.ranking, step.depth, name))
@@ -93,7 +93,7 @@ class _After:
         return step
 
     def _ranker(self, servable: Servable, settings: SparseRanking, depth: int, name: str) -> SparseRanker:
-        """Learnt on train and the labels ranked first for it."""
+        """The ranker, learnt on train and the best labels predicted for it."""
         shortlist = _best(servable, self.data.features, depth, self.run).ids
         vector = servable.scorers[0].vector if settings.vector else ""
         vector = "" if isinstance(servable.encoders.get(vector), SparseFeatures) else vector  # the bag itself
@@ -107,20 +107,20 @@ class _After:
         return SparseRanker.of(_BAG, vector, sp.vstack(weights, format="csr"), np.concatenate(biases))
 
     def _tree(self, servable: Servable, settings: Calibration, step: ReRanking) -> CalibrationTree:
-        """Learnt on the held-out documents and the labels ranked first for them before the step."""
+        """The calibration, learnt on the held-out documents and their best labels before the step."""
         held_out = self.data.held_out
         features = self.data.held_out_features
         before = _best(servable, features, step.depth, self.run, required(held_out).filter_pairs)
         encoders = {**servable.encoders, **self.encoders}
         _, now = step({name: encoders[name].encode(features) for name in step.reads}, *before)
         relevant = hits(before.ids, required(held_out).relevance)
-        # without the hold-out: a label that is found there and has one document in all would never be right
+        # without the hold-out: a label whose only document is held out would otherwise always be wrong
         counts = np.asarray(self.data.relevance.sum(axis=0)).ravel()
         return calibration_tree(settings, before.ids, now, before.scores, relevant, counts)
 
 
 def _of_one_weight(steps: Sequence[ReRanking], run: Run) -> list[ReRanking]:
-    """All calibrated with the smallest weight of any: averaging probabilities with scores would make no sense."""
+    """Use the smallest calibration weight for all, as averaging probabilities with plain scores makes no sense."""
     trees = [step.calibration for step in steps if step.calibration is not None]
     weight = min(tree.weight for tree in trees)
     run.note(calibration_weight=weight)

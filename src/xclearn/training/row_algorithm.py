@@ -1,7 +1,7 @@
-"""What one-vs-all and XML-CNN share: an encoder and a row for each label, trained end to end in one stage.
+"""The common base of one-vs-all and XML-CNN: an encoder and a row per label, trained end to end in one stage.
 
-An abstract algorithm: its fields are settings of both. On a GPU every step scores all labels; on a CPU it does so up to
-`exact_labels`, and beyond takes the batch's own labels and random others. Knows nothing about which encoder it is.
+An abstract algorithm whose fields are settings of both. A step on a GPU scores all labels; on a CPU it does so up to
+`exact_labels`, and beyond that the batch's own labels and random others. Knows nothing about the encoder.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ class RowAlgorithm(Algorithm):
     """An encoder and one linear classifier per label."""
 
     vectoriser: AnyText = field(default_factory=Words)  # how texts become tokens
-    encoder: Auto[EncoderSettings] = AUTO  # auto: what fits the vectoriser
+    encoder: Auto[EncoderSettings] = AUTO  # auto: the one that fits the vectoriser
     embedding_dim: EmbeddingDim = AUTO  # length of document and label vectors; a transformer has its own
     epochs: Annotated[Auto[Count], Span(5, 40)] = AUTO  # passes over train
     batch_size: Auto[Count] = AUTO  # documents per step
     encoder_lr: Annotated[Rate, Span(0.0005, 0.02, log=True)] = 0.003  # peak learning rate of the encoder (Adam)
     label_lr: Annotated[Rate, Span(0.02, 0.5, log=True)] = 0.1  # peak learning rate of the label rows, per document
-    label_optimiser: Literal["sgd", "adam"] = "sgd"  # adam is the authors' choice; set label_lr near 0.01 with it
+    label_optimiser: Literal["sgd", "adam"] = "sgd"  # the authors use adam; set label_lr near 0.01 with it
     warm_up: Share = 0.1  # share of training in which learning rates rise
     exact_labels: Auto[Number] = AUTO  # score all labels up to this many, else a sample; auto: 20,000 on a CPU
-    n_negatives: Count = 1024  # random labels beside the batch's own when sampling
-    sparse_ranker: SparseRanking | None = None  # sparse classifiers that rank the best labels again
+    n_negatives: Count = 1024  # random labels per step when sampling
+    sparse_ranker: SparseRanking | None = None  # sparse classifiers that re-rank the best labels
     calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
-    stopping: Stopping | None = None  # end on a held-out metric; none: train all epochs on all documents
+    stopping: Stopping | None = None  # stop early by a held-out metric; none: train all epochs on all documents
 
     def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:  # noqa: ARG002
         if self._exact(size):
             yield f"set exact_labels below the {size.n_labels:,} labels", "n_negatives"
         if isinstance(self.vectoriser, Pretrained):
-            yield "choose an encoder of no length of its own", "embedding_dim"
+            yield "choose an encoder other than a transformer", "embedding_dim"
 
     def _plan(self, size: Size, device: str) -> Plan:
         dim = self._dim
@@ -127,5 +127,5 @@ class RowAlgorithm(Algorithm):
 
 
 def usual_exact_labels(size: Size, device: str) -> int:
-    """Labels up to which every step scores all where nothing is set: on a GPU always."""
+    """The default of exact_labels: on a GPU, all labels."""
     return size.n_labels if device == "cuda" else _EXACT_ON_CPU

@@ -1,6 +1,6 @@
-"""Stages that train an encoder with a row for each output: optimisers, learning rates, the held-out score, the cost.
+"""Stages that train an encoder with a row per output: optimisers, learning rates, held-out score, cost.
 
-Every algorithm with rows uses them. Knows nothing about what the outputs are, nor where shortlists come from.
+Used by every algorithm with rows. Knows nothing about the outputs or where shortlists come from.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from xclearn.training.run import Run
 from xclearn.training.scoring import served_score
 from xclearn.training.stage import Stage, Stopping, one_cycle
 
-ROW_LR = 0.1  # of rows by SGD, per document
+ROW_LR = 0.1  # learning rate of rows by SGD, per document
 
 
 class Task(Protocol):
-    """What a stage trains: a module, on items."""
+    """A module and the items that a stage trains it on."""
 
     @property
     def module(self) -> nn.Module: ...
@@ -43,7 +43,7 @@ class Task(Protocol):
     def n_items(self) -> int: ...
 
     def optimisers(self, lr: float) -> list[torch.optim.Optimizer]:
-        """Of all that does not update itself."""
+        """The optimisers of all parameters that do not update themselves."""
         ...
 
     def loss(self, rows: torch.Tensor, step: int, generator: torch.Generator) -> torch.Tensor:
@@ -54,7 +54,7 @@ class Task(Protocol):
 @final
 @dataclass(frozen=True, kw_only=True)
 class RowStages:
-    """What the stages of one run have in common."""
+    """The shared settings of a run's stages."""
 
     dim: int
     batch_size: int
@@ -62,7 +62,7 @@ class RowStages:
     stopping: Stopping | None
     device: str
     label_optimiser: Literal["sgd", "adam"] = "sgd"
-    label_lr: Auto[float] = AUTO  # of rows; auto: what each classifier is given
+    label_lr: Auto[float] = AUTO  # learning rate of rows; auto: the default of each classifier
 
     def stage(
         self,
@@ -73,7 +73,7 @@ class RowStages:
         share: tuple[float, float] = (0.0, 1.0),
         score: Callable[[], float] | None = None,
     ) -> Stage:
-        """A stage that trains what `task` has; `share` of the learning-rate cycle is run through."""
+        """A stage that trains a task, over the part `share` of the learning-rate cycle."""
         cycle, (begin, end) = one_cycle(self.warm_up), share
         return Stage(
             name=name,
@@ -89,7 +89,7 @@ class RowStages:
         )
 
     def served_score(self, served: Callable[[], Servable], data: Prepared) -> Callable[[], float] | None:
-        """The same of what is served."""
+        """The held-out score of the served form."""
         if self.stopping is None:
             return None
         metric = self.stopping.metric
@@ -98,27 +98,29 @@ class RowStages:
     def encoder(
         self, settings: EncoderSettings, text: TextSettings, data: Prepared, run: Run, member: int
     ) -> DocumentEncoder:
-        """A fresh encoder; on a CPU the gradient of its token table holds only the tokens of the batch."""
+        """A new encoder; on a CPU its token table has a sparse gradient."""
         generator = run.generator("encoder", member)
         sparse = self.device == "cpu" and not data.size.dense
         return make_encoder(settings, text, data.vectoriser, self.dim, generator, sparse=sparse).to(run.device)
 
     def classifier(self, n_outputs: int, adam: float, sgd: float, loss: OutputLoss = "bce_sum") -> RowClassifier:
-        """Fresh rows; `adam` and `sgd` are their learning rates where none is set."""
-        bounded = ROW_LR if loss == "squared_hinge" else sgd  # its gradient has no bound
+        """New rows; `adam` and `sgd` are the default learning rates."""
+        bounded = ROW_LR if loss == "squared_hinge" else sgd  # its gradient is unbounded
         rate = {"adam": adam, "sgd": bounded}[self.label_optimiser] if self.label_lr is AUTO else self.label_lr
         return row_classifier(n_outputs, self.dim, rate, self.label_optimiser, loss, torch.device(self.device))
 
     def cost(
         self, name: str, size: Size, trained: Sequence[Weights], *, epochs: int, outputs: int, scored: int, path: str
     ) -> StageCost:
-        """Of a stage that trains an encoder's weights and the rows of outputs, a document against `scored` of them."""
-        distinct = -outputs * math.expm1(-self.batch_size * scored / outputs)  # rows of a batch, if all were as likely
+        """The cost of a stage that trains an encoder and the rows of outputs, with `scored` outputs per document."""
+        distinct = -outputs * math.expm1(
+            -self.batch_size * scored / outputs
+        )  # distinct rows of a batch, if all were equally likely
         rows = row_weights(outputs, self.dim, self.label_optimiser, self.device, min(outputs, distinct))
         gradient = sum(part.gradient for part in trained)
         step = self._step_bytes(outputs, scored, gradient)
         products = size.n_documents * scored * row_width(self.dim)
-        # later, a served copy of the rows
+        # afterwards, a served copy of the rows
         return stage_cost(
             name,
             [*trained, rows],
@@ -151,10 +153,10 @@ def reranker_task(
     sizes: tuple[int, int],
     run: Run,
 ) -> RowTask:
-    """A network of its own, to be trained on the labels that a trained one ranks first; kept under a name.
+    """A separate network, trained on the best labels of a trained one; its shortlists are stored under a name.
 
-    `sizes` are how many of these, and how many random ones: it will score every candidate, and without random labels
-    in training it would overrate those it has never seen.
+    `sizes` are the numbers of best and of random labels: the re-ranker scores every candidate, and without random
+    labels it would overrate those it has never been trained on.
     """
     size, drawn = min(sizes[0], task.positives.n_columns), sizes[1]
     kept = run.keep(name, lambda: task.best_of(task.negatives.shortlist, size).cpu().numpy())
@@ -163,6 +165,6 @@ def reranker_task(
 
 
 def reranker_mix(n_scorers: int, reranker_weight: float, weight: float, *, by_row: bool) -> Mix:
-    """Mix a classifier, and a re-ranker's logit if there is one, with the similarity; AUTO is not chosen yet."""
+    """Mix a classifier, and a re-ranker if there is one, with the similarity; AUTO means not chosen yet."""
     weights = [1.0] if n_scorers == 1 else [1 - reranker_weight, reranker_weight]
     return Mix(weights, 1.0 if weight is AUTO else weight, by_row)

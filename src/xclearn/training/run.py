@@ -1,4 +1,4 @@
-"""What a stage generator gets from its run: device, seeded generators, kept structures, messages.
+"""The context of a stage generator: device, seeded generators, stored structures, messages.
 
 Knows nothing about algorithms or batches.
 """
@@ -37,12 +37,12 @@ class Run:
         self.seed = seed
         self.checkpoint = checkpoint
         self._callback = callback
-        self._part = part  # of a larger run: stands before every name
+        self._part = part  # prefix of all names, for a part of a larger run
         self.ranks = here()
         self.noted: dict[str, float | int | str] = {}  # for the model card
 
     def part(self, name: str) -> Run:
-        """The same run for a part of what is trained: what is drawn and kept there has names of its own."""
+        """The same run for a part, whose random draws and stored structures have their own names."""
         return Run(self.device, self.seed, self.checkpoint, self._callback, part=f"{self._part}{name}-")
 
     def alone(self) -> Run:
@@ -54,12 +54,12 @@ class Run:
 
     @property
     def answers_on(self) -> str:
-        """Where trained members answer for held-out documents: on the GPU that trains, if they fit beside the rest."""
+        """The device on which trained members predict held-out documents: the training GPU, if there is room."""
         return "auto" if self.device.type == "cuda" else "cpu"
 
     @property
     def threads(self) -> int | None:
-        """How many torch computes with on a CPU: where they divide an array shows in the last bits."""
+        """The number of torch's threads on a CPU, as it affects the last bits of results."""
         if self.device.type != "cpu" or self.ranks.count > 1 or not is_installed("torch"):
             return None
         import torch
@@ -81,7 +81,7 @@ class Run:
         self.log("note", **facts)
 
     def seed_of(self, *names: str | int) -> int:
-        """A seed that depends on the run's seed and these names only, so that nothing drawn before changes it."""
+        """A seed that depends only on the run's seed and these names, not on earlier draws."""
         text = self._part + "/".join(map(str, (self.seed, *names)))
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
 
@@ -93,7 +93,7 @@ class Run:
 
     @contextlib.contextmanager
     def seeded(self, *names: str | int) -> Iterator[None]:
-        """Torch's own generators by name, for modules that draw from them; the caller's state comes back after."""
+        """Seed torch's global generators by name, for modules that use them; the caller's state is restored."""
         import torch
 
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
@@ -102,7 +102,7 @@ class Run:
 
     @contextlib.contextmanager
     def fast_products(self) -> Iterator[None]:
-        """Products of float32 matrices on a GPU's matrix units (TF32); the caller's choice comes back after."""
+        """Allow TF32 for float32 products on a GPU; the caller's setting is restored."""
         if not is_installed("torch"):
             yield
             return
@@ -122,22 +122,24 @@ class Run:
     def keep_all(
         self, name: str, compute: Callable[[], dict[str, np.ndarray]], *, inputs: str = ""
     ) -> dict[str, np.ndarray]:
-        """As `keep`, for several arrays."""
+        """Like `keep`, for several arrays."""
         key = f"keep-{self._part}{name}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
         found = self.checkpoint.load(key)
         if found is not None:
             return found[0]
         values = compute()
         self.checkpoint.save(key, values, {})
-        kept = handed_out(self.ranks, lambda: (values, {}), {})  # on a GPU each process may have computed other bits
+        kept = handed_out(
+            self.ranks, lambda: (values, {}), {}
+        )  # on GPUs, results of processes may differ in the last bits
         assert kept is not None
         return kept[0]
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is the GPU where there is one; anything else must exist."""
+    """The device of this name; `auto` is the GPU if there is one."""
     if name in ("auto", "cpu") and not is_installed("torch"):
-        return cast("torch.device", SimpleNamespace(type="cpu"))  # linear models only ask for its type
+        return cast("torch.device", SimpleNamespace(type="cpu"))  # linear models need only its type
     if name == "auto":
         import torch
 

@@ -1,4 +1,4 @@
-"""The held-out metric of a stage: top-k on the training device, measured as everywhere else.
+"""The held-out metric of a stage: top-k on the training device, evaluated as everywhere else.
 
 Knows nothing about stages or algorithms.
 """
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
     from xclearn.parts.rows import FeatureRows, SparseRows
 
-TEXT_WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # of the cosine with a label's text, to choose from
+TEXT_WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)  # candidate weights of the cosine with a label's text
 
-_AT_ONCE = 1024  # documents scored at a time
+_AT_ONCE = 1024  # documents per batch
 _MOST_FILTERED = 100  # a few documents have hundreds of filtered labels; the top 10 needs no more
 
 
 class Ranking(Protocol):
-    """A task over labels: what it is trained on, and how it ranks them for some documents."""
+    """A task over labels that can rank them for documents."""
 
     @property
     def positives(self) -> SparseRows:
-        """(N, L)."""
+        """Relevance (N, L)."""
         ...
 
     def best(self, documents: FeatureRows, rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -46,7 +46,7 @@ class Ranking(Protocol):
 
 
 def task_score(task: Ranking, data: Prepared, stopping: Stopping | None) -> Callable[[], float] | None:
-    """The held-out metric of a task over labels, where one is to be stopped by."""
+    """The held-out metric of a task over labels, if there is early stopping."""
     if stopping is None:
         return None
     from xclearn.parts.rows import feature_rows
@@ -59,12 +59,12 @@ def task_score(task: Ranking, data: Prepared, stopping: Stopping | None) -> Call
 def held_out_score(
     data: Prepared, metric: str, best: Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 ) -> Callable[[], float]:
-    """A function that gives the metric in percent; `best(rows, k)` ranks the labels of held-out documents."""
+    """A function that returns the metric in percent; `best(rows, k)` ranks labels for held-out documents."""
     return lambda: held_out_report(data, best).values[metric]
 
 
 def held_out_report(data: Prepared, best: Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]) -> Report:
-    """The metrics on the held-out documents; `best(rows, k)` ranks the labels of some of them."""
+    """The metrics on the held-out documents; `best(rows, k)` ranks labels for some of them."""
     import torch
 
     n, k = len(required(data.held_out)), _depth(data)
@@ -74,26 +74,26 @@ def held_out_report(data: Prepared, best: Callable[[torch.Tensor, int], tuple[to
 
 
 def _depth(data: Prepared) -> int:
-    """Labels of each held-out document that the metric needs."""
+    """The number of labels per held-out document that the metric needs."""
     filtered = extra_for_filter(required(data.held_out).filter_pairs)
     return min(10 + min(filtered, _MOST_FILTERED), data.relevance.shape[1])
 
 
 def _report(data: Prepared, found: TopK) -> Report:
-    """The metrics of what was found for the held-out documents."""
+    """The metrics of predictions for the held-out documents."""
     split = required(data.held_out)
     weights = inverse_propensity(data.label_counts, data.n_train, *data.propensity)
     return evaluate_predictions(found, split.relevance, weights, filter_pairs=split.filter_pairs, recall_ks=(10,))
 
 
 def best_text_weight(data: Prepared, stopping: Stopping | None, served: Callable[[float], Servable]) -> float:
-    """The first of `TEXT_WEIGHTS` with which what is served does best on the held-out documents."""
+    """The first of `TEXT_WEIGHTS` with the best held-out metric."""
     metric = required(stopping).metric
     return max(TEXT_WEIGHTS, key=lambda weight: served_score(data, metric, served(weight)))
 
 
 def mixed_with(servable: Servable, weight: float) -> Servable:
-    """The same with another weight of its scorers beside its candidates."""
+    """The servable with another weight of scorers against candidates."""
     assert isinstance(servable.fusion, Mix)
     return replace(servable, fusion=replace(servable.fusion, weight=weight))
 
@@ -101,7 +101,7 @@ def mixed_with(servable: Servable, weight: float) -> Servable:
 def best_fusion_weight(
     data: Prepared, stopping: Stopping | None, servable: Servable, weights: Sequence[float]
 ) -> float:
-    """The first weight with which it does best on the held-out documents; candidates and logits are found once."""
+    """The first weight with the best held-out metric; candidates and logits are computed once."""
     import torch
     from torch.nn.functional import pad
 
@@ -136,5 +136,5 @@ def _candidates(data: Prepared, servable: Servable, rows: slice) -> tuple[np.nda
 
 
 def served_score(data: Prepared, metric: str, servable: Servable) -> float:
-    """The metric of what is served on the held-out documents, in percent."""
+    """The held-out metric of a servable, in percent."""
     return _report(data, one_form(servable).rank(required(data.held_out_features), _depth(data))).values[metric]

@@ -1,9 +1,9 @@
-"""Training over several processes that torchrun started: each holds a share of the label rows and their state.
+"""Distributed training over the processes of torchrun: each holds a share of the label rows and their state.
 
-Every process reads the data and runs the encoder on each whole batch; what its labels say of the loss, and of what all
-processes have, is summed over them. So all encoders stay equal, and the outcome is that of one process but for the
-order of sums. The first process alone writes: checkpoint, log and model. A checkpoint holds the rows of all labels
-in their order, as that of one process does: any number of processes can go on from it. Knows nothing about algorithms.
+Every process reads the data and encodes each whole batch; its labels' share of the loss, and of the gradients of what
+all processes have, is summed over them. So all encoders stay equal, and the result is that of one process up to the
+order of sums. Only the first process writes checkpoint, log and model. A checkpoint holds the rows of all labels in
+order, so any number of processes can resume from it. Knows nothing about algorithms.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Kept = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and facts
 
 @contextlib.contextmanager
 def job() -> Iterator[Ranks]:
-    """Join the processes that torchrun started; without it this process is alone."""
+    """Join the processes of torchrun; without it, this process is alone."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield ALONE
         return
@@ -40,7 +40,7 @@ def job() -> Iterator[Ranks]:
     if gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo")
-    before = signal.signal(signal.SIGTERM, _told_to_end)  # by torchrun, when another process ended
+    before = signal.signal(signal.SIGTERM, _told_to_end)  # sent by torchrun if another process died
     try:
         yield here()
     finally:
@@ -50,17 +50,17 @@ def job() -> Iterator[Ranks]:
 
 def _told_to_end(*_: object) -> NoReturn:
     rank = f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
-    what = "told to end, as the job was or as another of its processes ended"
+    what = "terminated, because the job was or another of its processes died"
     raise ProcessError(what, where=rank, todo="Run the same command again with --resume.")
 
 
 def require_alone_or(shares_rows: bool, algorithm: str) -> None:
-    """Refuse several processes for an algorithm whose label rows they cannot share."""
+    """Raise if there are several processes and the algorithm cannot share its label rows."""
     ranks = here()
 
     def refuse() -> None:
         if ranks.count > 1 and not shares_rows:
-            what = "processes cannot share its label rows"
+            what = "its label rows cannot be shared by processes"
             todo = "Run `xc train` without torchrun, or train one_vs_all."
             raise ConfigError(what, where=algorithm, got=f"{ranks.count} processes", todo=todo)
 
@@ -68,13 +68,13 @@ def require_alone_or(shares_rows: bool, algorithm: str) -> None:
 
 
 def kept_rows(module: nn.Module) -> dict[str, LabelRows]:
-    """Under which names a checkpoint of the module, and of its best epoch, has a row for each label."""
+    """The names with one row per label in a checkpoint of the module and of its best epoch."""
     rows = _rows(module).items()
     return {f"{kept}.{name}": of_labels for kept in ("module", "best") for name, of_labels in rows}
 
 
 def make_equal(ranks: Ranks, module: nn.Module, optimisers: Sequence[torch.optim.Optimizer]) -> None:
-    """Give all processes the first one's encoder and optimiser: a GPU adds in any order, so they drift apart."""
+    """Copy the first process's encoder and optimiser to all, as GPU results drift apart."""
     if ranks.count == 1:
         return
     own = _rows(module)
@@ -99,7 +99,7 @@ def add_up(ranks: Ranks, parameters: Sequence[nn.Parameter]) -> None:
 
 
 def _rows(module: nn.Module) -> dict[str, LabelRows]:
-    """The names in a module's state that have a row for each label of this process."""
+    """The names in a module's state with one row per label of this process."""
     return {
         f"{name}.{state}".lstrip("."): part.rows
         for name, part in module.named_modules()
@@ -109,7 +109,7 @@ def _rows(module: nn.Module) -> dict[str, LabelRows]:
 
 
 def handed_out(ranks: Ranks, read: Callable[[], Kept | None], rows: Mapping[str, LabelRows]) -> Kept | None:
-    """What the first process reads, in all: of arrays with a row for each label, each process its own rows."""
+    """Distribute what the first process reads; of arrays with one row per label, each process gets its own rows."""
     if ranks.count == 1:
         return read()
     found: Kept | None = None

@@ -1,6 +1,6 @@
-"""What one training stage is: a module, how a batch becomes a loss, and for how long.
+"""A training stage: a module, its loss, and its duration.
 
-Knows nothing about which algorithm yields it, nor how the loop saves, resumes or logs.
+Knows nothing about algorithms or how the loop saves, resumes or logs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Metric = Literal["P@1", "P@3", "P@5", "PSP@1", "PSP@5", "nDCG@5", "R@10"]  # on 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Stopping:
-    """End a stage when a metric on held-out documents no longer rises, and keep the best epoch."""
+    """Early stopping: end a stage when a held-out metric stops improving, and keep the best epoch."""
 
-    metric: Metric = "P@5"  # what must rise
-    patience: Count = 2  # epochs without a rise before training ends
-    hold_out: Share = 0.05  # documents held out of train when the data set has no dev split
+    metric: Metric = "P@5"  # metric to maximise
+    patience: Count = 2  # epochs without improvement before training ends
+    hold_out: Share = 0.05  # share of train to hold out if there is no dev split
 
 
 @final
@@ -35,27 +35,27 @@ class Batch:
     """Rows of the training items for one step, on the run's device."""
 
     rows: torch.Tensor  # (n,) int64
-    step: int  # counted over the whole stage
-    generator: torch.Generator  # for draws made on the device
+    step: int  # number within the stage
+    generator: torch.Generator  # for random draws on the device
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One yield of an algorithm's `_stages`."""
+    """One stage yielded by an algorithm's `_stages`."""
 
     name: str  # unique within the algorithm
     module: nn.Module  # everything that is trained, saved and resumed
-    loss: Callable[[Batch], torch.Tensor]  # mean loss of a batch; NaN where it was not measured
+    loss: Callable[[Batch], torch.Tensor]  # mean loss of a batch; NaN if not measured
     n_items: int  # documents (or pairs) in one epoch
     batch_size: int
     epochs: int
-    optimisers: Sequence[torch.optim.Optimizer]  # learning rates are their peaks
+    optimisers: Sequence[torch.optim.Optimizer]  # with peak learning rates
     accumulation: Sequence[int] = ()  # steps over which each optimiser accumulates gradients; empty: one
-    schedule: Callable[[float], float]  # share of the stage done → factor on every learning rate
-    score: Callable[[], float] | None = None  # the held-out metric after an epoch
-    partial: Sequence[nn.Parameter] = ()  # those of whose gradient each process makes a part
-    patience: int | None = None  # epochs without a rise of the score before the stage ends
+    schedule: Callable[[float], float]  # completed share of the stage → factor of learning rates
+    score: Callable[[], float] | None = None  # held-out metric after an epoch
+    partial: Sequence[nn.Parameter] = ()  # parameters of whose gradient each process has a part, to be summed
+    patience: int | None = None  # epochs without improvement before the stage ends
 
 
 def one_cycle(warm_up: float) -> Callable[[float], float]:
@@ -68,7 +68,7 @@ def one_cycle(warm_up: float) -> Callable[[float], float]:
 
 
 def cosine_cycle(warm_up: float) -> Callable[[float], float]:
-    """As `one_cycle`, but the fall is half a cosine wave: slow at both ends."""
+    """Like `one_cycle`, but with cosine decay."""
 
     def factor(done: float) -> float:
         return done / warm_up if done < warm_up else (1 + math.cos(math.pi * (done - warm_up) / (1 - warm_up))) / 2

@@ -1,7 +1,7 @@
-"""What DECAF and ECLARE share: their settings, and stages that train a text network module by module.
+"""The common base of DECAF and ECLARE: their settings, and stages that train a text network module by module.
 
-An abstract algorithm: its fields are settings of both. Knows nothing about graphs of labels beyond what they cost, nor
-about what is served.
+An abstract algorithm whose fields are settings of both. Knows nothing about label graphs beyond their cost, or about
+what is served.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Ranker = Literal["exact", "sampled", "shortlist"]
 @final
 @dataclass(frozen=True)
 class Material:
-    """The training set as the stages read it."""
+    """The training data of the stages."""
 
     documents: FeatureRows  # N rows
     labels: SparseRows  # (N, L)
     relevance: sp.csr_matrix  # (N, L) the same
-    features: sp.csr_matrix  # (L, V) label texts; all empty where labels are only names
+    features: sp.csr_matrix  # (L, V) label texts; all empty if labels are only names
 
     @classmethod
     def of(cls, data: Prepared, device: torch.device) -> Self:
@@ -61,7 +61,7 @@ class Material:
         return OutputTexts(SparseRows.of(own, run.device), rows)
 
     def task(self, network: TextNetwork, positives: SparseRows | None = None) -> TextTask:
-        """Train a network on labels, or on other outputs (N, S); every score starts near its base rate."""
+        """The task of training a network on labels, or on other outputs (N, S); scores start near their base rates."""
         wanted = self.labels if positives is None else positives
         compute = torch.bfloat16 if wanted.indptr.device.type == "cuda" else torch.float32
         return TextTask(network, self.documents, wanted, -math.log(wanted.n_columns + 1), compute)
@@ -70,11 +70,11 @@ class Material:
 @final
 @dataclass(frozen=True)
 class ClassifierCost:
-    """What makes a label's classifier expensive; the default is DECAF's, of its text and a refinement."""
+    """The cost of a label's classifier; by default DECAF's, of text and refinement."""
 
-    parts: int = 2  # vectors (L, D) that are held at once
-    trained: float = 1.0  # labels whose texts one trained label reads with a gradient
-    texts: float = 1.0  # labels whose texts are held for each
+    parts: int = 2  # vectors (L, D) in memory at once
+    trained: float = 1.0  # label texts per trained label that get a gradient
+    texts: float = 1.0  # label texts in memory per label
     graph: int = 0  # bytes of the label graph
 
 
@@ -84,36 +84,38 @@ _RefinementLr = Annotated[Weight, Span(0.02, 0.5, log=True)]
 
 @dataclass(kw_only=True)
 class TextAlgorithm(Algorithm):
-    """Documents and label texts over one token table."""
+    """Documents and label texts with a shared token table."""
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of all vectors
     batch_size: Auto[Count] = AUTO  # documents per step
-    surrogate_epochs: _SurrogateEpochs = AUTO  # Module I: classifiers from label text alone, without refinements
-    shortlister_epochs: Auto[Count] = AUTO  # Module II, when the ranker uses a shortlist
-    ranker_epochs: Annotated[Auto[Count], Span(1, 15)] = AUTO  # Module IV
+    surrogate_epochs: _SurrogateEpochs = (
+        AUTO  # epochs of Module I: classifiers from label text only, without refinements
+    )
+    shortlister_epochs: Auto[Count] = AUTO  # epochs of Module II, if the ranker uses a shortlist
+    ranker_epochs: Annotated[Auto[Count], Span(1, 15)] = AUTO  # epochs of Module IV
     surrogate_lr: Annotated[Rate, Span(0.002, 0.05, log=True)] = 0.01  # peak learning rate of Module I
     later_lr: Annotated[Rate, Span(0.001, 0.02, log=True)] = 0.005  # peak learning rate of Modules II and IV
     refinement_lr: _RefinementLr = 0.1  # peak learning rate of refinements (SGD, per document)
     bias_lr: Weight = 0.01  # peak learning rate of biases (SGD, per document)
-    dropout: Annotated[Share, Span(0.0, 0.6)] = 0.25  # after each ReLU
+    dropout: Annotated[Share, Span(0.0, 0.6)] = 0.25  # dropout after each ReLU
     warm_up: Share = 0.1  # share of each stage in which learning rates rise
-    ranker: Auto[Ranker] = AUTO  # labels a document is trained against
-    n_negatives: Count = 1024  # random labels beside the batch's own when sampling
+    ranker: Auto[Ranker] = AUTO  # labels to train a document against
+    n_negatives: Count = 1024  # random labels per step when sampling
     n_clusters: Auto[Count] = AUTO  # clusters of the shortlister, a power of two
     beam: Auto[Count] = AUTO  # clusters kept per document; auto: enough for target_recall
-    target_recall: Share = 0.85  # share of train's relevant labels the beam must reach
+    target_recall: Share = 0.85  # share of train's relevant labels that the beam must reach
     add_positives: bool = True  # train on relevant labels that the shortlist missed
-    label_text: bool = True  # False drops the label's own text from classifiers
-    spectral: bool = True  # blocks' matrices have spectral norm one
-    restart_blocks: bool = False  # blocks start again at the identity in each module, as in the paper
+    label_text: bool = True  # use the label's own text in classifiers
+    spectral: bool = True  # normalise block matrices to spectral norm one
+    restart_blocks: bool = False  # reset blocks to the identity in each module, as in the paper
     n_members: Count = 1  # ensemble members sharing Module I
-    stopping: Stopping | None = None  # end the last module on a held-out metric
+    stopping: Stopping | None = None  # stop the last module early by a held-out metric
 
     def _usual(self, size: Size, device: str) -> dict[str, Any]:
         """Values for the automatic settings of both algorithms."""
         gpu = device == "cuda"
-        scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes for as many steps
+        scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes to get enough steps
         return {
             "embedding_dim": min(304 if gpu else 128, max(32, 2 * math.isqrt(size.n_labels))),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
@@ -136,7 +138,7 @@ class TextAlgorithm(Algorithm):
             yield "set surrogate_epochs above 0", "surrogate_lr surrogate_dropout"
 
     def _samples(self, device: str) -> bool:
-        """Whether gradients hold only the batch's tokens and outputs: always on a CPU unless every label is scored."""
+        """Whether gradients are sparse: on a CPU, unless every label is scored."""
         return self.ranker == "sampled" or (self.ranker == "shortlist" and device == "cpu")
 
     def _stage(
@@ -176,7 +178,7 @@ class TextAlgorithm(Algorithm):
         )
 
     def _optimisers(self, network: TextNetwork, lr: float) -> list[torch.optim.Optimizer]:
-        """Adam, lazy for a sparse token table; SGD per document for each label's own refinement and bias."""
+        """Adam, lazy for a sparse token table; SGD per document for refinements and biases of labels."""
         if network.table.is_cuda and self.ranker == "exact":
             network.move_refinements_at_once(self.refinement_lr * self.batch_size)
         moved = network.refinement_update is not None
@@ -192,15 +194,15 @@ class TextAlgorithm(Algorithm):
     def _next_network(
         self,
         table: torch.Tensor,  # (V, D)
-        texts: Sequence[OutputTexts],  # of the outputs, then over their graph
+        texts: Sequence[OutputTexts],  # of the outputs, then convolved over their graph
         before: TextNetwork | None,
         run: Run,
         blocks: Blocks,
         *,
-        start: Literal["graph", "text", "random", "none"],  # where refinements start
+        start: Literal["graph", "text", "random", "none"],  # initial refinements
         combine: Combine = "gates",
     ) -> TextNetwork:
-        """Classifiers (S, D) of texts and, after Module I, refinements; takes the blocks of the network before."""
+        """A network of texts and, after Module I, refinements, which takes over the blocks of the previous one."""
         own, *convolved = texts
         refinement = None
         if before is not None and start != "none":
@@ -226,7 +228,7 @@ class TextAlgorithm(Algorithm):
         return Material.of(data, run.device)
 
     def _scored(self, size: Size, list_size: int | None = None) -> int:
-        """Distinct labels per step trains; `list_size` are those of a document where lists are found by search."""
+        """Distinct labels trained per step; `list_size` is the size of shortlists found by search, if any."""
         relevant = math.ceil(self.batch_size * size.labels_per_document)
         if self.ranker == "shortlist" and list_size is not None:
             others = self.batch_size * list_size
@@ -238,11 +240,11 @@ class TextAlgorithm(Algorithm):
         return min(size.n_labels, relevant + others)
 
     def _text_plan(self, size: Size, device: str, scored: int, classifier: ClassifierCost) -> Plan:
-        """Of Modules I and IV; modules over clusters hold fewer outputs."""
+        """The plan of Modules I and IV; modules over clusters have fewer outputs."""
         dim = self.embedding_dim
         epochs = {"surrogate": self.surrogate_epochs, "ranker": self.ranker_epochs}
         first, ranker = (self._text_cost(name, epochs[name], size, device, scored, classifier) for name in epochs)
-        kept = 4 * dim * (size.n_features + size.share(size.n_labels))  # networks of the members before
+        kept = 4 * dim * (size.n_features + size.share(size.n_labels))  # networks of earlier members
         costs = [*([first] if self.surrogate_epochs else []), *of_members([ranker], self.n_members, kept)]
         texts = int(56 * size.share(size.n_label_entries) * classifier.texts)  # rows, matrix and transposed
         texts *= 2 if self.ranker == "shortlist" else 1  # of labels and clusters
@@ -254,13 +256,13 @@ class TextAlgorithm(Algorithm):
         dim, batch = self.embedding_dim, self.batch_size
         gpu, refined = device == "cuda", name != "surrogate"
         together, scored, n_labels = scored, size.share(scored), size.share(size.n_labels)
-        # scores, once as such and once as their gradient
+        # scores and their gradient
         block = min(batch * scored, SCORES_AT_ONCE[device]) * (2 if gpu else 4)
         if gpu and self.ranker == "shortlist":
             block = max(block, dense_bytes(batch, batch * scored, size.n_labels) // 2)
-        # a sparse gradient of the token table has a row for each token, and is made in parts that are then joined
+        # a sparse gradient of the token table has a row per token, built in parts that are then concatenated
         label_tokens = classifier.trained * size.tokens_per_label
-        read = size.n_processes * batch * size.n_feature_entries / size.n_documents  # each process has them all
+        read = size.n_processes * batch * size.n_feature_entries / size.n_documents  # each process has all of them
         tokens = math.ceil(read + together * label_tokens)
         table = Weights(values=size.n_features * dim, touched=2 * dim * tokens if self._samples(device) else None)
         rows = Weights(values=n_labels * dim * refined, optimiser="sgd")
@@ -272,14 +274,14 @@ class TextAlgorithm(Algorithm):
             products=size.n_documents * scored * dim * (1 + classifier.parts * dim / batch),
             steps=Steps(size.n_documents / batch, held),
             path=f"{self.ranker}: {'all' if together == size.n_labels else 'about'} {together:,} labels",
-            served=0 if gpu else 8 * size.n_labels * dim,  # made in parts
+            served=0 if gpu else 8 * size.n_labels * dim,  # built in parts
             best=refined and self.stopping is not None,
         )
-        return beside(cost, table.held)  # the network before
+        return beside(cost, table.held)  # the previous network
 
 
 def token_table(data: Prepared, dim: int, run: Run, word_vectors: str | None = None) -> torch.Tensor:
-    """Token vectors (V, D): random, so that weighted sums are random projections of TF-IDF rows, or from a file."""
+    """Token vectors (V, D): random, which makes bags random projections of TF-IDF rows, or from a file."""
     table = random_table(data.size.n_features, dim, run.generator("tokens")).detach()
     if word_vectors is not None:
         start_from(table, word_vectors, data, run)

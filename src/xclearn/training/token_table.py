@@ -1,4 +1,4 @@
-"""A token table that starts from vectors made elsewhere. Knows nothing about where they came from."""
+"""Initialises a token table from pretrained vectors. Knows nothing about their origin."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xclearn.training.run import Run
 
 
 def start_from(table: torch.Tensor, path: str, data: Prepared, run: Run) -> None:
-    """Write the word vectors of a path into the table (V, D); tokens that it does not know keep theirs."""
+    """Write the word vectors of a path into the table (V, D); unknown tokens keep their vectors."""
     arrays = run.keep_all("word_vectors", lambda: data.word_vectors(path, table.shape[1])._asdict())
     known = arrays["known"]
     run.note(tokens_with_word_vectors=f"{known.sum():,} of {len(known):,}")

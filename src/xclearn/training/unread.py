@@ -1,6 +1,6 @@
-"""Settings that nothing reads as the others stand: refused by name, with what would make something read them.
+"""Rejects settings without effect, given the others, naming the change that would make them effective.
 
-An algorithm yields them as (what would make something read them, names). Knows nothing about which algorithm it is.
+An algorithm yields them as (change that would make them effective, names). Knows nothing about algorithms.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 def refuse_unread(given: Algorithm, unread: Iterable[tuple[str, str]]) -> None:
-    """Raise if a setting that is not at its default is among `unread`."""
+    """Raise if a setting in `unread` differs from its default."""
     changed = config.changed(given)
     for condition, names in unread:
         for name in names.split():
             if name in changed:
-                what = "nothing reads this setting as the others stand"
+                what = "the setting has no effect with the other settings"
                 todo = f"Leave it out, or {condition}."
                 raise ConfigError(what, where=f"{given.name}.{name}", got=changed[name], todo=todo)
 
 
 def with_own_epochs(algorithm: AnyAlgorithm, size: Size, device: str) -> AnyAlgorithm:
-    """A copy without the epochs of stages that it does not have: a blend gives all stages of all members theirs."""
+    """A copy without the epochs of stages that it lacks, as a blend sets the epochs of all stages."""
     chosen = config.resolve(algorithm, algorithm._auto(size, device))
     idle = {name for _, names in chosen._unread(size, device) for name in names.split() if name.endswith("epochs")}
     fields: tuple[Any, ...] = dataclasses.fields(algorithm)
