@@ -149,6 +149,61 @@ def _edges(random: Random) -> Files:
     return {f"edges.{suffix}": _lines(rows)}
 
 
+def _skos(random: Random) -> Files:
+    """A corpus of Annif, and a vocabulary of one of the forms that it takes."""
+    concepts = [f"http://e/{name}" for name in "xyz"]
+    subjects = [" ".join(f"<{uri}>" for uri in random.sample(concepts, random.randrange(1, 4))) for _ in range(6)]
+    corpus = _lines(f"{text or 'a'}\t{uris}" for text, uris in zip(_texts(random, 6), subjects, strict=True))
+    form = random.choice(sorted(_VOCABULARIES))
+    return {"train.tsv": corpus, f"vocabulary.{form}": _VOCABULARIES[form](concepts).encode()}
+
+
+def _turtle(concepts: list[str]) -> str:
+    begin = f"@prefix skos: <{_SKOS}> .\n@prefix owl: <http://www.w3.org/2002/07/owl#> .\n"
+    lines = [
+        f'<{uri}> a skos:Concept ; skos:prefLabel "label {uri}"@en, """été"""@fr ; skos:altLabel "b\\n"@en .'
+        for uri in concepts
+    ]
+    return begin + "\n".join(
+        [*lines, f"<{concepts[0]}> owl:deprecated 1.5 ; skos:broader <{concepts[1]}> ; skos:note [] ."]
+    )
+
+
+def _triples(concepts: list[str]) -> str:
+    kind = f"<{_RDF}type> <{_SKOS}Concept>"
+    number = '"1.50"^^<http://www.w3.org/2001/XMLSchema#decimal>'
+    return "".join(
+        f'<{uri}> {kind} .\n<{uri}> <{_SKOS}prefLabel> "label \\u00e9"@en .\n<{uri}> <{_SKOS}notation> {number} .\n'
+        for uri in concepts
+    )
+
+
+def _rdf_xml(concepts: list[str]) -> str:
+    label = '<skos:prefLabel xml:lang="en">label &amp; &x;</skos:prefLabel>'
+    inner = "".join(f'<skos:Concept rdf:about="{uri}">{label}</skos:Concept>\n' for uri in concepts)
+    entities = '<!DOCTYPE rdf [<!ENTITY x "&#233;">]>'
+    return f'<?xml version="1.0"?>{entities}<rdf:RDF xmlns:rdf="{_RDF}" xmlns:skos="{_SKOS}">\n{inner}</rdf:RDF>'
+
+
+_SKOS, _RDF = "http://www.w3.org/2004/02/skos/core#", "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+_VOCABULARIES: dict[str, Callable[[list[str]], str]] = {
+    "ttl": _turtle,
+    "nt": _triples,
+    "rdf": _rdf_xml,
+    "tsv": lambda concepts: "".join(f"<{uri}>\tlabel\tn\n" for uri in concepts),
+    "csv": lambda concepts: "uri,label_en,notation\n" + "".join(f'{uri},"a, b",1\n' for uri in concepts),
+}
+
+
+def _full_texts(random: Random) -> Files:
+    files = {}
+    for number, text in enumerate(_texts(random, 4)):
+        files[f"{number}.txt"] = _lines([text, "more"])
+        with_uri = random.random() < 0.5
+        files[f"{number}.{'tsv' if with_uri else 'key'}"] = _lines(["<http://e/x>\tx"] if with_uri else ["x", "y z"])
+    return files
+
+
 def _lines(lines: Any) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -165,6 +220,8 @@ SETS: dict[str, Callable[[Random], Files]] = {
     "documents": _documents,
     "vectors": _vectors,
     "edges": _edges,
+    "full_texts": _full_texts,
+    "skos": _skos,
 }
 
 

@@ -6,6 +6,7 @@ A seed is a case: `--seed 17 --keep FOLDER` writes what it read. Allowed are suc
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
 import sys
@@ -18,11 +19,13 @@ from pathlib import Path
 from random import Random
 
 import pyarrow.parquet  # noqa: F401 (loaded once, before the children are forked)
+import rdflib  # noqa: F401
 from tests.fuzz.hostile import PACKERS, SETS, damage_packing, mutate
 from tests.fuzz.sandbox import Outcome, judge
 
 from xclearn.data import Dataset, load_dataset, read_documents, statistics, validate, write_dataset
 from xclearn.data.dataset import kind_of
+from xclearn.errors import XclearnError
 from xclearn.labels.graph import read_edges
 from xclearn.text.word_vectors import read_word_vectors
 
@@ -74,9 +77,21 @@ def read_case(name: str, folder: Path) -> None:
         _read_each(folder, lambda path: read_word_vectors(path, ["paper", "jam", "é"]))
     elif name == "edges":
         _read_each(folder, lambda path: read_edges(path, ["x", "y", "z"]))
+    elif name == "skos":
+        _read_with_vocabulary(folder)
     else:
         look_at(folder)
         _round_trip(load_dataset(folder), folder / "copy")
+
+
+def _read_with_vocabulary(folder: Path) -> None:
+    """A corpus with its vocabulary as `--vocab`, and the relations of this as a graph of labels."""
+    vocabulary = min(folder.glob("vocabulary.*"), default=folder / "none")
+    with contextlib.suppress(XclearnError):  # not every form has relations; what follows is another reader
+        read_edges(vocabulary, ["http://e/x", "http://e/y"])
+    dataset = load_dataset(min(folder.glob("train.*"), default=folder / "none"), vocab=vocabulary)
+    statistics(dataset)
+    validate(dataset)
 
 
 def _read_each(folder: Path, read: Callable[[Path], object]) -> None:

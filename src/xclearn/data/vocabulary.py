@@ -12,13 +12,13 @@ from typing import Any
 from xclearn.data.annif import bare_uri, begins_with_uri, is_corpus, is_uri
 from xclearn.data.columns import USUAL
 from xclearn.data.folder import DataFile
+from xclearn.data.rdf import XML, read_graph
 from xclearn.data.records import LabelRow, read_label_rows
 from xclearn.data.tables import rows_of
 from xclearn.errors import ConfigError, DataError
-from xclearn.extras import require
-from xclearn.files import numbered_lines, open_binary
+from xclearn.files import numbered_lines
 
-SKOS = {"ttl": "turtle", "nt": "nt", "rdf": "xml", "xml": "xml"}  # suffix → rdflib's name of the format
+SKOS = {"ttl": "turtle", "nt": "nt", "rdf": XML, "xml": XML}  # suffix → rdflib's name of the format
 
 _PREFIX = "label_"  # prefix of a CSV column with labels, before the language
 _RELATIONS = ("broader", "narrower", "related")
@@ -127,18 +127,6 @@ def _by_language(graph: Any, concept: Any, property: Any) -> dict[str, list[str]
 
 
 def _graph(path: Path) -> Any:
-    """The graph of a file, compressed or not, read by rdflib without network access."""
-    require("rdflib", "a SKOS vocabulary", otherwise="give it as CSV or TSV")
-    from rdflib import Graph
-
     from xclearn.data.folder import data_file
 
-    graph = Graph()
-    with open_binary(path) as file:
-        try:
-            return graph.parse(file, format=SKOS[data_file(path).suffix])
-        except DataError:
-            raise
-        except Exception as error:  # each of rdflib's parsers has its own errors
-            what = " ".join(str(error).split())
-            raise DataError(f"not readable as SKOS ({what[:200]})", where=str(path)) from error
+    return read_graph(path, SKOS[data_file(path).suffix])
