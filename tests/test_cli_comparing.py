@@ -79,7 +79,7 @@ def test_the_comparison_is_that_of_the_paired_test(folder: Path, other: Path) ->
 
 
 def test_one_model_is_nothing_to_compare(folder: Path) -> None:
-    with pytest.raises(XclearnError, match=r"MODEL: there is nothing to compare; got 1\. Name two or more"):
+    with pytest.raises(XclearnError, match=r"MODEL: there is nothing to compare; got 1\. Give two or more"):
         run("compare", model_folder(), folder)
 
 
@@ -117,7 +117,7 @@ def test_a_report_holds_everything_and_runs_nothing_of_the_data(folder: Path, ot
     headings = (
         "Accuracy",
         "By label frequency",
-        "Can a score",
+        "Are scores reliable",
         "Which threshold",
         "Labels",
         "Surest mistakes",

@@ -145,18 +145,18 @@ def test_one_wrong_request_of_each_kind_names_its_flag(tmp_path: Path, model: Pa
     plain = tmp_path / "plain.txt"
     plain.write_text("text\n")
     for arguments, sentence in [
-        ([words], "Line 1 is taken as the header: add one, or name the column with --text-column."),
+        ([words], "Line 1 is read as the header: add one, or name the column with --text-column."),
         ([one_field], "has only one field: give the separator with --delimiter"),
         (
             [one_field, "--text-column", "a"],
-            "no column 'a' here (--text-column). Line 1 is taken",
+            "no column 'a' here (--text-column). Line 1 is read",
         ),
         ([source, "--label-column", "tags"], "no column 'tags' here (--label-column)"),
         ([source, "--text-column", "Txt"], "no column 'Txt' here (--text-column). Did you mean 'Text'?"),
         ([plain, "--text-column", "text"], "lines of text have no columns; got '--text-column text'"),
         ([tmp_path / "none.parquet"], "none.parquet: no such file."),
         ([source, "-o", tmp_path / "out.xlsx"], "-o: unknown format; got 'xlsx'"),
-        ([source, "--format", "parquet"], "Name a file with -o."),
+        ([source, "--format", "parquet"], "Give a file with -o."),
         ([source, "-o", source], "give --overwrite to replace it"),
     ]:
         done = xc("predict", model, *arguments)

@@ -73,7 +73,7 @@ def test_one_wrong_file_of_each_kind_names_its_flag(tmp_path: Path) -> None:
         (
             "words,marks\na,x\n",
             [],
-            "Line 1 is taken as the header: add one, or name the column with --text-column and --label-column.",
+            "Line 1 is read as the header: add one, or name the column with --text-column and --label-column.",
         ),
         ("text^labels\na^x\n", [], "has only one field: give the separator with --delimiter"),
         ("text^labels\na^x\n", ["--text-column", "text"], "has only one field: give the separator with --delimiter"),
@@ -150,9 +150,9 @@ def test_a_separator_missed_in_measuring_is_a_warning_with_the_flag(tmp_path: Pa
         assert done.returncode == 0, done.stderr
         assert warning in done.stderr
         done = xc(*command, tmp_path / "new.csv", *out, "--label-separator", "|")
-        assert "would cut them" not in done.stderr
+        assert "would separate them" not in done.stderr
     (tmp_path / "new.csv").write_text('text,labels\na red hat,hat\nof paris,"Paris, France"\n')
-    assert "would cut" not in xc("evaluate", tmp_path / "m", tmp_path / "new.csv").stderr
+    assert "would separate" not in xc("evaluate", tmp_path / "m", tmp_path / "new.csv").stderr
 
 
 def test_a_single_file_is_split_trained_on_and_measured(tmp_path: Path) -> None:
@@ -183,14 +183,17 @@ def test_a_single_file_is_split_trained_on_and_measured(tmp_path: Path) -> None:
     for command, sentence in [
         (
             ["train", tmp_path / "cut", "--test-share", "0.1", "-o", tmp_path / "m"],
-            "--test-share: the data has a test split",
+            "--test-share: the data already has a test split",
         ),
         (
             ["train", tmp_path / "all.csv", "--test-share", "2", "-o", tmp_path / "m"],
             "--test-share: out of range; got 2",
         ),
         (["data", "split", tmp_path / "new.tsv", tmp_path / "m"], "too few documents to hold some out (--test-share)"),
-        (["evaluate", tmp_path / "model", tmp_path / "new.tsv", "--bins"], "--bins: a single file does not say"),
+        (
+            ["evaluate", tmp_path / "model", tmp_path / "new.tsv", "--bins"],
+            "--bins: a single file has no label frequencies",
+        ),
     ]:
         done = xc(*command)
         assert done.returncode == 2

@@ -93,7 +93,7 @@ def test_a_label_shows_its_neighbours_by_classifier_and_where_there_is_one_in_th
     rows = [row for row in rows_of(capsys.readouterr().out) if row[0] == "graph"]
     assert [row[1] for row in rows] == ["red"]
     show_label(model, "apple", as_json=False)
-    assert "carries no label graph" in capsys.readouterr().err
+    assert "has no label graph" in capsys.readouterr().err
 
 
 def test_an_unknown_label_is_named(model: Path) -> None:

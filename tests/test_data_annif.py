@@ -198,7 +198,7 @@ def test_the_command_line_reads_them(corpus: Path) -> None:
     out = corpus.with_name("converted")
     done = xc("data", "convert", corpus, out, "--vocab", vocab, "--language", "fi")
     assert done.returncode == 0, done.stderr
-    assert "read: corpus.tsv: no header, a text and URIs a line" in done.stderr
+    assert "read: corpus.tsv: no header, a text and URIs per line" in done.stderr
     assert f"1 labels of documents that are not in the vocabulary, left out, for example: {OLD} (1)" in done.stderr
     again = load_dataset(out)
     assert texts_of(again) == {DOGS: "koirat", CATS: "kissat", PETS: "lemmikit"}
@@ -219,14 +219,14 @@ def test_wrong_files_are_told_in_one_sentence(corpus: Path, tmp_path: Path) -> N
     for source, flags, sentence in [
         (vocab, [], "this is a vocabulary, not documents with labels. Name a vocabulary with --vocab"),
         (tmp_path / "v.ttl", [], "no such file"),
-        (broken, [], "broken.tsv:2: no line of an Annif corpus; got"),
+        (broken, [], "broken.tsv:2: not a line of an Annif corpus; got"),
         (corpus, ["--vocab", tmp_path / "none.tsv"], "--vocab: no such file"),
         (corpus, ["--vocab", corpus], "this is a corpus, not a vocabulary. --vocab needs URIs and labels"),
         (corpus, ["--vocab", csv], "labels in several languages; got 'fi, en'. Choose one with --language."),
-        (corpus, ["--vocab", csv, "--language", "sv"], "no label in this language; got 'sv'; allowed: fi, en"),
+        (corpus, ["--vocab", csv, "--language", "sv"], "no labels in this language; got 'sv'; allowed: fi, en"),
         (corpus, ["--vocab", labels, "--language", "sv"], "--language for"),
-        (corpus, ["--language", "fi"], "Name the vocabulary with --vocab."),
-        (corpus, ["--vocab", other], "no label of the documents is in the vocabulary (--vocab)"),
+        (corpus, ["--language", "fi"], "Give the vocabulary with --vocab."),
+        (corpus, ["--vocab", other], "none of the documents' labels is in the vocabulary (--vocab)"),
     ]:
         done = xc("data", "stats", source, *flags)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr

@@ -85,12 +85,12 @@ def test_label_texts_as_a_dict_or_a_frame() -> None:
 @pytest.mark.parametrize(
     ("data", "labels", "sentence"),
     [
-        (TEXTS, None, "nothing to fit on; got 'list'.*Call fit.dataset., fit.texts, labels. or fit.frame."),
-        (3, None, "nothing to fit on; got 'int'"),
+        (TEXTS, None, "not training data; got 'list'.*Call fit.dataset., fit.texts, labels. or fit.frame."),
+        (3, None, "not training data; got 'int'"),
         (TEXTS, LABELS[:2], r"documents and relevance differ in rows; got \(3, 2\)"),
         (["a", 3], [["x"], ["y"]], "row 1: a text must be a text; got 3"),
         (TEXTS, [["x"], [1.5], []], "row 1: a label must be a text or a whole number; got 1.5"),
-        (TEXTS, np.full((3, 2), 0.5), "labels are no binary matrix"),
+        (TEXTS, np.full((3, 2), 0.5), "the labels are not a binary matrix"),
         ({"a": TEXTS, "b": LABELS}, None, "no columns of texts and labels; got 'a, b'.*Reading"),
         (Dataset.from_lists(TEXTS, LABELS), LABELS, "a Dataset already has labels"),
     ],

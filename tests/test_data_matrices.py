@@ -82,7 +82,7 @@ def test_dense_npy(tmp_path: Path) -> None:
         ("1 2 2\n0 0:1:1 1\n", 2, "not 'index:value' pairs"),
         ("1 2 2\n0 0:x\n", 2, "not 'index:value' pairs"),
         ("1 2 2\nx 0:1\n", 2, "not row numbers"),
-        ("1 2 2\n0 0:1\n\n0 0:1\n", 4, "more rows than the header's 1"),
+        ("1 2 2\n0 0:1\n\n0 0:1\n", 4, "more rows than the 1 of the header"),
     ],
 )
 def test_bad_old_text_names_its_line(tmp_path: Path, content: str, line: int, what: str) -> None:

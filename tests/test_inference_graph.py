@@ -135,7 +135,7 @@ def test_saved_loaded_and_restricted_to_chosen_labels(parts, tmp_path):
     ("parts", "message"),
     [
         ({"offsets": GRAPH.offsets[:-1]}, "wrong shape"),
-        ({"offsets": GRAPH.offsets[::-1].copy()}, "do not walk"),
+        ({"offsets": GRAPH.offsets[::-1].copy()}, "do not cover"),
         ({"targets": GRAPH.targets + 3}, "targets: a value is out of range"),
         ({"targets": GRAPH.targets.astype(np.int64)}, "wrong shape or type"),
         ({"weights": GRAPH.weights * np.float32("inf")}, "weights: a value is out of range"),

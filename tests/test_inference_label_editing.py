@@ -220,7 +220,7 @@ def test_lines_that_are_wrong_are_named(tmp_path, without_last):
     bad = tmp_path / "bad.jsonl"
     for content, said in (
         ('{"label": "a", "text": "b"}\n{', r"bad.jsonl:2: not a JSON line"),
-        ("\n", "names no label"),
+        ("\n", "lists no labels"),
     ):
         bad.write_text(content)
         with pytest.raises(DataError, match=said):

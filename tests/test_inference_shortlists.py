@@ -125,7 +125,7 @@ def test_log_odds_are_undone_by_the_logistic():
         ({"candidates": replace(CENTROIDS, vector="other")}, "a vector that no encoder makes"),
         ({"candidates": replace(CENTROIDS, centres=CENTRES[:, :2])}, "centroid_search.v1.centres"),
         ({"candidates": replace(CENTROIDS, centres=CENTRES.astype(float))}, "centroid_search.v1.centres"),
-        ({"candidates": replace(CENTROIDS, labels=np.array([1, 0, 2, 3], np.int32))}, "do not ascend"),
+        ({"candidates": replace(CENTROIDS, labels=np.array([1, 0, 2, 3], np.int32))}, "must ascend"),
         ({"candidates": replace(CENTROIDS, labels=np.array([0, 1, 2, 4], np.int32))}, "out of range"),
         ({"candidates": replace(CENTROIDS, size=0)}, "size: a number is out of range"),
         ({"candidates": replace(CENTROIDS, centres=CENTRES[:0], labels=np.empty(0, np.int32))}, "wrong shape"),

@@ -51,8 +51,8 @@ def test_the_column_of_texts_and_the_least_score_can_be_given(model: Path) -> No
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"number": [1]}, "the record batch: no column of texts; got 'number'"),
-        ({"text": ["own1", None]}, "row 1 of the record batch: no text here"),
+        ({"number": [1]}, "the record batch: no text column; got 'number'"),
+        ({"text": ["own1", None]}, "row 1 of the record batch: the text is missing"),
         ({"text": [1]}, "row 0 of the record batch: 'text' must be a text"),
         ({"text": ["own1"], "predictions": [0]}, "the input already has a column of this name"),
     ],

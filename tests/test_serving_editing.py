@@ -79,7 +79,7 @@ def test_changes_at_once_are_made_one_after_the_other(server: Server) -> None:
         ({"add": [{"label": "new", "text": " "}]}, "needs a text"),
         ({"add": [{"label": "new"}]}, "add[0][text]"),
         ({"add": [{"label": "new", "text": "x", "kind": "y"}]}, "add[0][kind]"),
-        ({}, "no label is named"),
+        ({}, "no labels are given"),
         ({"remove": ["x"] * 2000}, "too many labels"),
     ],
 )

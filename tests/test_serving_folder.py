@@ -158,7 +158,7 @@ def test_a_worker_that_dies_again_and_again_is_given_up_and_the_others_serve(fol
             known = set(started(server))
 
             def next_or_given_up(known: set[int] = known) -> bool:
-                return bool(set(started(server)) - known) or any("given up" in line for line in server.said)
+                return bool(set(started(server)) - known) or any("giving it up" in line for line in server.said)
 
             wait_for(next_or_given_up)
             pauses.append(time.monotonic() - ended)
@@ -166,9 +166,9 @@ def test_a_worker_that_dies_again_and_again_is_given_up_and_the_others_serve(fol
             victim = new.pop() if new else 0
         assert victim == 0, server.said
         assert pauses[3] > pauses[0], pauses
-        told = [line.rsplit(" ", 2)[1] for line in server.said if line.endswith(" s") and "takes its place" in line]
+        told = [line.rsplit(" ", 2)[1] for line in server.said if line.endswith(" s") and "replacing it in" in line]
         assert told == ["0.5", "1", "2", "4"]
-        (said,) = [line for line in server.said if "given up" in line]
+        (said,) = [line for line in server.said if "giving it up" in line]
         assert "5 times in a row" in said
         assert len(answers(server)) == 1
         assert psutil.pid_exists(other)

@@ -84,7 +84,7 @@ def test_a_port_in_use_and_wrong_settings_are_told() -> None:
     told = start_and_end(str(model_folder()), "--host", "192.0.2.1").stderr  # an address of no machine
     assert "warning: anyone who can reach 192.0.2.1 has access; set a token by --token-file or XCLEARN_TOKEN" in told
     assert "--workers: must be above 0; got 0." in start_and_end(str(model_folder()), "--workers", "0").stderr
-    assert "XCLEARN_TOKEN: this is no token" in start_and_end(str(model_folder()), XCLEARN_TOKEN="short").stderr
+    assert "XCLEARN_TOKEN: the token is invalid" in start_and_end(str(model_folder()), XCLEARN_TOKEN="short").stderr
 
 
 # Who may ask, and how long
@@ -131,7 +131,7 @@ def test_a_body_that_does_not_come_in_time_is_refused() -> None:
             slow.putheader("Content-Length", "100")
             slow.endheaders(b'{"text": ')
             answer = slow.getresponse()
-            said = "body: the body did not come in time; allowed: 1 s."
+            said = "body: the body did not arrive in time; allowed: 1 s."
             assert (answer.status, json.loads(answer.read())["error"]) == (408, said)
         assert server.predict(text="a dog", k=1).status == 200
 

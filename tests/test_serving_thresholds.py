@@ -83,7 +83,7 @@ def test_the_model_says_what_can_be_asked(server: Server) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"target_precision": 0.5, "best_f1": True}, "Ask for one of them"),
+        ({"target_precision": 0.5, "best_f1": True}, "Give one of them"),
         ({"by_frequency": True}, "target precision too"),
         ({"target_precision": 1.5}, "less than or equal to 1"),
         ({"tail": -0.1}, "greater than or equal to 0"),

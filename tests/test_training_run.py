@@ -99,7 +99,7 @@ def test_auto_is_a_device_that_is_there():
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:99", "", "cpu:x", "vulkan", None])
 def test_a_device_that_is_not_there_is_refused(name):
-    with pytest.raises(ConfigError, match=re.escape("device: the device is not there")) as caught:
+    with pytest.raises(ConfigError, match=re.escape("device: the device is not available")) as caught:
         pick_device(name)
     assert "cpu" in caught.value.allowed
 

@@ -273,13 +273,15 @@ def test_an_occupied_folder_is_refused_before_training(
     (tmp_path / "notes" / "mine.txt").touch()
     for out, message in (
         (own_model, "there is already a model"),
-        (tmp_path / "notes", "no model is in the way"),
-        (tmp_path / "notes" / "mine.txt", "no model is in the way"),
+        (tmp_path / "notes", "something other than a model is in the way"),
+        (tmp_path / "notes" / "mine.txt", "something other than a model is in the way"),
     ):
         result = xc("train", data, "-o", out, *QUICK)
         assert_refused(result, message, str(out))
         assert result.err.count("\n") == 1  # not even the data were read
-    assert_refused(xc("train", data, "-o", tmp_path / "notes", "--overwrite", *QUICK), "no model is in the way")
+    assert_refused(
+        xc("train", data, "-o", tmp_path / "notes", "--overwrite", *QUICK), "something other than a model is in the way"
+    )
     assert {path: path.read_bytes() for path in own_model.iterdir()} == before
 
 
@@ -440,8 +442,7 @@ def test_interrupted_and_resumed_is_the_same_model(
     wait_for_event(tmp_path / "log", event)
     said = interrupt(process).splitlines()[-1]
     assert said == (
-        f"interrupted: the checkpoint is in {tmp_path / 'model.checkpoint'}; "
-        "run the same command with --resume to go on"
+        f"interrupted: the checkpoint is in {tmp_path / 'model.checkpoint'}; continue by the same command with --resume"
     )
     assert not (tmp_path / "model").exists()
     assert_refused(xc(*command), "a checkpoint of an earlier run is in the way", "--resume")
@@ -581,7 +582,7 @@ BAD_REQUESTS: dict[str, tuple[list[str], list[str]]] = {
     "a setting of the wrong type": (["DATA", "--set", "epochs=two"], ["blend.epochs", "'two'", "allowed: int"]),
     "a setting out of range": (["DATA", "--set", "epochs=0"], ["out of range", "got 0", "at least 1"]),
     "a setting without a value": (["DATA", "--set", "epochs"], ["--set", "name=value"]),
-    "a device that is not there": (["DATA", "--device", "cuda:77"], ["the device is not there", "'cuda:77'"]),
+    "a device that is not there": (["DATA", "--device", "cuda:77"], ["the device is not available", "'cuda:77'"]),
     "a config file that is not there": (["DATA", "--config", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
     "nothing to resume": (["DATA", "--resume"], ["model.checkpoint", "nothing to resume"]),
 }
