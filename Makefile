@@ -121,6 +121,7 @@ races: setup
 	rm -rf $(RACES)/made && mkdir $(RACES)/made && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.races train $(RACES)/made
 	LD_PRELOAD=$(call COMPILER_LIBRARY,libtsan.so) TSAN_OPTIONS=die_after_fork=0 OPENBLAS_NUM_THREADS=1 \
 		$(BIN)/python -m benchmarks.races ask $(RACES)/made $(RACES)/_native.*.so
+	$(BIN)/python -m benchmarks.races record $(RACES)/made
 
 bench: setup
 	$(BIN)/python -m benchmarks.speed.kernels

@@ -2,20 +2,23 @@
 
 `train FOLDER` writes a small model of every algorithm, in an ordinary process; `ask FOLDER NATIVE` reads them with the
 other build preloaded and asks each by eight threads at once and by a fork. ThreadSanitizer itself ends the process with
-66 if it saw a race; other answers end it with 1.
+66 if it saw a race; other answers end it with 1. `record FOLDER` adds the row of a run that ended well.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 K, ASKERS, TIMES, ALONE = 5, 8, 3, 30
+ASKED = "asked.json"
 
 
 def train(folder: Path) -> None:
@@ -37,11 +40,13 @@ def ask(folder: Path, native: Path) -> int:
     from xclearn.inference import load_model
 
     texts = (folder / "texts.txt").read_text(encoding="utf-8").split("\n")
-    wrong = 0
-    for path in sorted((folder / "models").iterdir()):
+    wrong, started, paths = 0, time.monotonic(), sorted((folder / "models").iterdir())
+    for path in paths:
         same = _same_from_everywhere(load_model(path).servable, texts)
         print(f"{path.name}: {'the same' if same else 'OTHER'} answers", flush=True)
         wrong += not same
+    row = {"models": len(paths), "askers": ASKERS, "texts": len(texts), "wrong": wrong}
+    (folder / ASKED).write_text(json.dumps(row | {"seconds": round(time.monotonic() - started)}))
     return wrong
 
 
@@ -84,5 +89,9 @@ def _answers(servable: Any, texts: list[str]) -> str:
 if __name__ == "__main__":
     if sys.argv[1] == "train":
         train(Path(sys.argv[2]))
+    elif sys.argv[1] == "record":
+        from benchmarks.record import record
+
+        record("races", json.loads((Path(sys.argv[2]) / ASKED).read_text()))
     else:
         sys.exit(min(1, ask(Path(sys.argv[2]), Path(sys.argv[3]))))

@@ -2,11 +2,14 @@
 
 import dataclasses
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from handmade import expect_fits
+from safetensors.torch import load_file, save_file
 from tiny_transformer import DIM, write_transformer
 
 from xclearn.errors import ConfigError, ModelError
@@ -150,11 +153,11 @@ def test_every_weight_that_is_used_is_trained(settings):
 
 def test_what_is_not_there_is_named_and_nothing_is_downloaded(tmp_path):
     pytest.importorskip("transformers")
-    with pytest.raises(ConfigError, match=r"no config.json here; got 'bert-base-uncased'"):
+    with pytest.raises(ConfigError, match=r"no config.json of the encoder .*; got 'bert-base-uncased'"):
         load_transformer(Pretrained(folder="bert-base-uncased"))
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match=r"this type of transformer cannot be served; allowed: albert, bert"):
         load_transformer(Pretrained(folder=str(tmp_path)))
 
 
@@ -184,3 +187,63 @@ def test_a_model_file_names_no_code_that_is_run(settings):
     expect_fits(changed)
     ids = settings.learn([]).transform(TEXTS)
     assert (changed.encode(ids) == served.encode(ids)).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_attention_heads": 0},
+        {"hidden_act": "no_such_function"},
+        {"dtype": "no_such_type"},
+        {"hidden_size": "wide"},
+        {"vocab_size": 10**9},
+        {"max_position_embeddings": 10**9},
+        {"model_type": "no_such_type"},
+        {"model_type": ["bert"]},
+    ],
+)
+def test_a_foreign_folder_whose_configuration_is_wrong_is_one_error(settings, tmp_path, change):
+    with pytest.raises(ConfigError):
+        load_transformer(damaged(settings, tmp_path, change))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "null", "{", "\ud800"])
+def test_a_configuration_that_is_none_is_one_error(settings, tmp_path, text):
+    changed = damaged(settings, tmp_path, {})
+    changed.file("config.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ConfigError):
+        load_transformer(changed)
+
+
+def test_weights_that_are_cut_short_or_lack_a_tensor_are_one_error(settings, tmp_path):
+    changed = damaged(settings, tmp_path, {})
+    weights = changed.file("model.safetensors")
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_transformer(changed)
+    tensors = {
+        name: value for name, value in load_file(settings.file("model.safetensors")).items() if "query" not in name
+    }
+    save_file(tensors, weights)
+    with pytest.raises(ConfigError, match=r"the transformer lacks weights; got '?encoder.layer.0.attention.self.query"):
+        load_transformer(changed)
+
+
+def test_a_pretrained_folder_names_no_code_that_is_run(settings, tmp_path):
+    """The library would fetch a kernel by such a name, import a module, or pack weights as it says."""
+    planted = {"attn_implementation": "someone/kernel", "_attn_implementation": "someone/kernel"}
+    planted |= {"auto_map": {"AutoModel": "someone/code--module.Class"}, "quantization_config": {"quant_method": "awq"}}
+    ids = torch.from_numpy(settings.learn([]).transform(TEXTS))
+    plain, changed = load_transformer(settings), load_transformer(damaged(settings, tmp_path, planted))
+    answers = [TransformerEncoder(model, 10, "first", 0.0).eval()(ids) for model in (plain, changed)]
+    assert torch.equal(*answers)
+
+
+def damaged(settings, folder, change):
+    """A copy of the folder with another configuration."""
+    for file in Path(settings.folder).iterdir():
+        shutil.copy(file, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    return Pretrained(folder=str(folder), max_length=settings.max_length)

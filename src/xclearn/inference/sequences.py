@@ -163,14 +163,18 @@ class Transformer(Encoder):
         return {name: array.shape for name, array in self.weights.items()}
 
     def _settings(self) -> dict[str, Any]:
-        """The configuration without keys that would make the library run or fetch code."""
-        settings = json.loads(self.config)
-        if settings["model_type"] not in TEXT_TRANSFORMERS:
-            raise ValueError(settings["model_type"])
+        settings = without_code(json.loads(self.config))
         layers = [value for key, value in settings.items() if "layers" in key or "groups" in key]
         if any(type(value) is int and value > len(self.weights) for value in layers):
             raise ValueError("more layers than weights")
-        return {key: value for key, value in settings.items() if key not in _CODE and not key.startswith("_")}
+        return settings
+
+
+def without_code(settings: dict[str, Any]) -> dict[str, Any]:
+    """A transformer's configuration without keys that would make the library run or fetch code."""
+    if settings["model_type"] not in TEXT_TRANSFORMERS:
+        raise ValueError(settings["model_type"])
+    return {key: value for key, value in settings.items() if key not in _CODE and not key.startswith("_")}
 
 
 def transformers_library() -> Any:

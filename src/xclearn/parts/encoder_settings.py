@@ -282,6 +282,6 @@ def _transformer_config(text: Pretrained) -> dict[str, Any]:
     try:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         int(config.get("hidden_size") or config["dim"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError("config.json does not give the width of the transformer", where=str(path)) from error
     return config

@@ -7,7 +7,8 @@ losses or training.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
 
 import torch
@@ -115,20 +116,43 @@ def load_transformer(settings: Pretrained) -> Any:
     library = sequences.transformers_library()
     for name in ("config.json", "model.safetensors"):
         settings.file(name)
+    configuration = _configuration(settings.file("config.json"))
     messages = library.utils.logging
     shown = messages.is_progress_bar_enabled()
     messages.disable_progress_bar()  # this library prints nothing, so neither may its dependencies
     try:
-        model = library.AutoModel.from_pretrained(
-            settings.file("config.json").parent, local_files_only=True, use_safetensors=True, trust_remote_code=False
-        ).float()
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        model, found = library.AutoModel.from_pretrained(
+            settings.file("config.json").parent,
+            config=library.AutoConfig.for_model(**configuration),
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except Exception as error:  # the library may raise anything for a foreign folder
         raise ConfigError("the transformer cannot be read", where=settings.folder, got=str(error)) from error
     finally:
         if shown:
             messages.enable_progress_bar()
-    kind = model.config.model_type
+    _require_weights(found["missing_keys"], settings)
+    return model.float()
+
+
+def _configuration(path: Path) -> dict[str, Any]:
+    """What config.json says, without what names code."""
+    try:
+        configuration = json.loads(path.read_text(encoding="utf-8"))
+        kind = configuration.get("model_type")
+    except (OSError, ValueError, RecursionError, AttributeError) as error:
+        raise ConfigError("the transformer cannot be read", where=str(path), got=str(error)) from error
     if kind not in sequences.TEXT_TRANSFORMERS:
         allowed = ", ".join(sequences.TEXT_TRANSFORMERS)
-        raise ConfigError("this type of transformer cannot be served", got=kind, allowed=allowed)
-    return model
+        raise ConfigError("this type of transformer cannot be served", where=str(path), got=kind, allowed=allowed)
+    return sequences.without_code(configuration)
+
+
+def _require_weights(missing: Iterable[str], settings: Pretrained) -> None:
+    """Raise for weights that the file lacks: the library would draw them at random. Poolers are never read."""
+    read = sorted(name for name in missing if not name.startswith("pooler."))
+    if read:
+        raise ConfigError("the transformer lacks weights", where=settings.folder, got=", ".join(read[:3]))
