@@ -5,13 +5,14 @@ Combines the output of readers: label names become ids, files become splits. Kno
 
 from __future__ import annotations
 
+import itertools
 import os
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -282,22 +283,35 @@ class _LabelIds:
 
     def __init__(self, given: _Named | None, *, is_vocabulary: bool) -> None:
         self.closed, self.is_vocabulary = given is not None, is_vocabulary
-        self.ids = {name: row for row, name in enumerate(given.labels.names if given else ())}
+        known = {name: row for row, name in enumerate(given.labels.names if given else ())}
+        self.ids = known if self.closed else defaultdict(itertools.count().__next__)  # counts on where a name is new
         self.left_out: Counter[str] = Counter()
         self._rows_of_text: dict[str, list[int]] = {}
         for row, text in enumerate(given.called if given and is_vocabulary else ()):
             self._rows_of_text.setdefault(text or "", []).append(row)
 
     def of(self, record: Record) -> list[int]:
+        known = self._at_once(record.labels)
+        if known is not None:
+            return known
         found = [
             self._of_name(label, record.where) if isinstance(label, str) else self._of_row(label, record.where)
             for label in record.labels
         ]
         return [label for label in found if label is not None]
 
+    def _at_once(self, labels: list[Any]) -> list[int] | None:
+        """Ids of labels that are all names or all rows, and known; sets of millions of documents have little else."""
+        types = set(map(type, labels))
+        if types == {str} and (not self.closed or self.ids.keys() >= set(labels)):
+            return list(map(self.ids.__getitem__, labels))
+        if types == {int} and self.closed and min(labels) >= 0 and max(labels) < len(self.ids):
+            return labels
+        return None
+
     def _of_name(self, name: str, where: str) -> int | None:
         if not self.closed:
-            return self.ids.setdefault(name, len(self.ids))
+            return self.ids[name]
         if name in self.ids:
             return self.ids[name]
         if not self.is_vocabulary:

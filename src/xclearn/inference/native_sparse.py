@@ -17,7 +17,7 @@ from xclearn.kernels import _native
 from xclearn.text import Vectoriser
 from xclearn.text.subwords import SubwordVectoriser
 from xclearn.text.vectorisers import SparseVectoriser, TfidfVectoriser, WordPieceVectoriser
-from xclearn.text.weighting import _DAMPED
+from xclearn.text.weighting import DAMPED
 
 _FEATURES_TURNED = 1 << 25  # over all levels; more only if the weights justify it
 
@@ -55,7 +55,7 @@ def set_text(core: Any, vectoriser: Vectoriser) -> None:
     """Tell the core how to vectorise texts; features need nothing."""
     if isinstance(vectoriser, TfidfVectoriser):
         state: dict[str, Any] = vectoriser.to_state()
-        damped = _DAMPED if state["sublinear"] else np.empty(0)
+        damped = DAMPED if state["sublinear"] else np.empty(0)
         pieces = isinstance(vectoriser, WordPieceVectoriser)
         core.set_text(state["tokens"], pieces, state["idf"], damped, state["normalise"])
         if not vectoriser.preparation.is_plain:

@@ -230,6 +230,16 @@ def adam_rows(
     epsilon: float,
     n_threads: int,
 ) -> None: ...
+def text_bags(
+    tokens: list[str],
+    pieces: bool,
+    prepared: bool,
+    idf: np.ndarray,
+    damped: np.ndarray,
+    normalise: bool,
+    texts: list[str],
+    n_threads: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
 def bag_gradient(
     ids: np.ndarray, owner: np.ndarray, weights: np.ndarray, gradients: np.ndarray, n_rows: int, n_threads: int
 ) -> tuple[np.ndarray, np.ndarray]: ...

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xclearn.errors import DataError, ModelError, nearest
+from xclearn.kernels.texts import BagRules, text_bags
 from xclearn.text.documents import (
     DENSE,
     SPARSE,
@@ -26,12 +27,13 @@ from xclearn.text.documents import (
 )
 from xclearn.text.preparation import PLAIN, Preparation
 from xclearn.text.tokenisers import TOKENISERS, Tokeniser, WordPieceTokeniser, WordTokeniser
-from xclearn.text.weighting import Weighting, rows_of, unit_rows
+from xclearn.text.weighting import DAMPED, Weighting, rows_of, unit_rows
 
 State = dict[str, object]
 SPARSE_ROWS = "sparse rows"
 DENSE_ROWS = "dense rows"
 SEQUENCES = "token ids in order"  # a form of features
+_MANY = 1000  # texts that are worth the native core's table of tokens
 LONGEST_TEXT = 1 << 16  # tokens of a sequence: every text is padded to this length
 MOST_FEATURES = 1 << 26  # width of the feature space
 PREPARED: dict[str, type] = {"unicode": bool, "language": str}  # state fields that describe how texts are prepared
@@ -86,7 +88,11 @@ class TfidfVectoriser(Vectoriser):
         return len(self._tokeniser.tokens)
 
     def transform(self, documents: Documents) -> sp.csr_matrix:
-        bags = token_counts(self._tokeniser, require(documents, TEXTS))
+        texts = require(documents, TEXTS)
+        if len(texts) >= _MANY:
+            starts, ids, weights = text_bags(self._rules(), self.preparation.all(texts))
+            return sp.csr_matrix((weights, ids, starts), shape=(len(texts), self.n_features))
+        bags = token_counts(self._tokeniser, texts)
         weights = self._weighting.weigh(bags.indices, bags.data, rows_of(bags.indptr))
         return sp.csr_matrix((weights, bags.indices, bags.indptr), shape=bags.shape)
 
@@ -100,6 +106,13 @@ class TfidfVectoriser(Vectoriser):
 
     def tokens(self, ids: Sequence[int] | np.ndarray) -> list[str]:
         return [self._tokeniser.tokens[i] for i in ids]
+
+    def _rules(self) -> BagRules:
+        """The same for the native core."""
+        weighting, prepared = self._weighting, not self.preparation.is_plain
+        damped = DAMPED if weighting.sublinear else np.empty(0)
+        pieces = self._tokeniser_type is WordPieceTokeniser
+        return BagRules(self._tokeniser.tokens, pieces, prepared, weighting.idf, damped, weighting.normalise)
 
     def to_state(self) -> State:
         weighting = self._weighting

@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 
 # 1 + ln(count) by table lookup: a vectorised logarithm may round differently depending on a value's position.
-_DAMPED = np.concatenate([[0.0], 1.0 + np.log(np.arange(1, 1 << 16))])
+DAMPED = np.concatenate([[0.0], 1.0 + np.log(np.arange(1, 1 << 16))])
 
 
 @final
@@ -26,7 +26,7 @@ class Weighting:
 
     def weigh(self, ids: np.ndarray, counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Weights (m,) float32 of m ids, given their counts and rows."""
-        damped = _DAMPED[np.minimum(counts, _DAMPED.size - 1)] if self.sublinear else counts
+        damped = DAMPED[np.minimum(counts, DAMPED.size - 1)] if self.sublinear else counts
         weights = damped * self.idf[ids]  # (m,) float64
         return (unit_rows(weights, rows) if self.normalise else weights).astype(np.float32)
 

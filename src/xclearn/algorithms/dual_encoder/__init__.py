@@ -143,7 +143,10 @@ class DualEncoder(Algorithm):
         scored = min(size.n_labels, drawn + self.n_negatives)
         encoder = self._encoder_cost(size, scored)
         costs = [stages.cost("encoder", self.epochs, size, encoder, scored, rows=False)]
-        costs += [stages.cost("rows", self.row_epochs, size, encoder, scored, rows=True)] if self.row_epochs else []
+        if self.row_epochs and self.row_negatives == "all":
+            costs.append(stages.exact_rows_cost(self.row_epochs, size, encoder))
+        elif self.row_epochs:
+            costs.append(stages.cost("rows", self.row_epochs, size, encoder, scored, rows=True))
         lists = 4 * self.hard_size * size.n_documents if self.hard_negatives else 0
         texts = 8 * size.share(size.n_label_entries)
         return Plan(device=device, data=size.data_bytes + texts + lists, stages=tuple(costs))

@@ -18,6 +18,7 @@ MixKind = Literal["plain", "weights", "biases"]
 EDGES = (1, 2, 4, 8, 16, 64)  # minimum documents of each group; the first group has labels without any
 _LEAST_SLOPE = 1e-3  # minimum slope, which keeps the order of uninformative scores
 _AT_ONCE = 256  # documents per block
+_PAIRS_AT_ONCE = 1 << 14
 _CANDIDATES = 100  # best labels per document used to learn the mix
 
 
@@ -120,6 +121,13 @@ def candidate_pairs(
     keys = document * n_labels + ids.ravel()
     kept = ~np.isin(keys, void[:, 0] * n_labels + void[:, 1])
     document, label, keys = document[kept], ids.ravel()[kept], keys[kept]
-    text = np.einsum("md,md->m", vectors[document], rows.texts[label])
-    change = np.einsum("md,md->m", vectors[document], rows.changes[label]) + rows.biases[label]
+    text = _pair_scores(vectors, rows.texts, document, label)
+    change = _pair_scores(vectors, rows.changes, document, label) + rows.biases[label]
     return Pairs(document, text, change, rows.group[label], np.isin(keys, relevant[:, 0] * n_labels + relevant[:, 1]))
+
+
+def _pair_scores(vectors: np.ndarray, rows: np.ndarray, document: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """The products (m,) of pairs of a document and a label, some at a time: both vectors of each are copied."""
+    parts = [slice(start, start + _PAIRS_AT_ONCE) for start in range(0, len(document), _PAIRS_AT_ONCE)]
+    scores = [np.einsum("md,md->m", vectors[document[part]], rows[label[part]]) for part in parts]
+    return np.concatenate([np.empty(0, dtype=rows.dtype), *scores])

@@ -17,11 +17,13 @@ import torch
 from torch import nn
 
 from xclearn.algorithms.dual_encoder.network import DualNetwork
-from xclearn.algorithms.dual_encoder.tasks import DualTask, LabelRowTask
+from xclearn.algorithms.dual_encoder.tasks import DualTask, LabelRowTask, first_bias_documents
 from xclearn.errors import DataError
 from xclearn.parts.averaging import WeightAverage
+from xclearn.parts.classifiers import row_width
 from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.lazy_adam import LazyAdam
+from xclearn.parts.row_training import RowStep, row_weights
 from xclearn.parts.rows import DenseRows, FeatureRows, SparseRows, feature_rows
 from xclearn.search.nearest import ExactSearch
 from xclearn.training.plan import CALLS, StageCost
@@ -30,6 +32,7 @@ from xclearn.training.run import Run
 from xclearn.training.scoring import held_out_score
 from xclearn.training.stage import Batch, Stage, Stopping, cosine_cycle
 
+_MIXING = 160 << 20  # bytes: the solver of the mix, once loaded, and the candidates that it learns from
 _AVERAGE_EVERY = 10  # steps
 
 
@@ -153,6 +156,27 @@ class DualStages:
             bytes_per_epoch=steps * (3 * working + 8 * encoder.working),
             calls_per_epoch=steps * CALLS,
             path=f"{encoder.kind}: about {together:,} of {size.n_labels:,} labels per step",
+        )
+
+    def exact_rows_cost(self, epochs: int, size: Size, encoder: EncoderCost) -> StageCost:
+        """The cost of rows trained against all labels, of their initial bias, and of mixing them with the texts."""
+        dim, n_rows = encoder.dim, size.share(size.n_labels)
+        rows, vectors = 4 * n_rows * dim, 4 * size.n_documents * dim
+        step = RowStep(
+            optimiser="sgd", batch=self.batch_size, dim=dim, scored=n_rows, drawn=False, device=self.device
+        ).beside(0)
+        first_bias = 8 * first_bias_documents(size.n_labels) * n_rows
+        steps = size.n_documents / self.batch_size
+        return StageCost(
+            name="rows",
+            parameters=encoder.bytes + rows + 2 * vectors + row_weights(n_rows, dim, "sgd", self.device).held,
+            optimiser=0,
+            working=math.ceil(max(step, first_bias, 4 * rows + _MIXING)),
+            flops_per_epoch=6.0 * size.n_documents * n_rows * row_width(dim),
+            epochs=epochs,
+            bytes_per_epoch=steps * (3 * step + 8 * rows),
+            calls_per_epoch=steps * CALLS,
+            path=f"exact: all {size.n_labels:,} labels",
         )
 
     def _steps(self, items: torch.Tensor) -> int:

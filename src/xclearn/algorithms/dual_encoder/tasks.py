@@ -23,7 +23,8 @@ from xclearn.parts.row_update import RowSgd
 from xclearn.parts.rows import FeatureRows, SparseRows
 
 _BISECTIONS = 40  # bisection steps to find the initial bias
-_SAMPLE = 1024  # documents used to find it
+_SAMPLE = 1024  # documents used to find it, at most
+_SAMPLED_SCORES = 1 << 26  # with all labels, at most
 
 
 @final
@@ -203,7 +204,8 @@ class ExactRowTask:
         n_rows, dim = texts.shape
         compute = torch.bfloat16 if texts.is_cuda else torch.float32
         update = RowSgd(n_rows, row_width(dim), lr)
-        prior = _first_bias(own, vectors[:_SAMPLE], texts, scale, len(positives.columns) / max(1, len(vectors)))
+        relevant = len(positives.columns) / max(1, len(vectors))  # labels per document
+        prior = _first_bias(own, vectors[: first_bias_documents(own.n_labels)], texts, scale, relevant)
         classifier = RowClassifier(own, dim, prior, update, compute)
         classifier.table[:n_rows, :dim] = texts.cpu() * math.sqrt(scale)
         if classifier.shadow is not None:
@@ -234,12 +236,17 @@ class ExactRowTask:
         return Changes(held[:, None] * rows, held * biases)
 
 
+def first_bias_documents(n_labels: int) -> int:
+    """Documents whose scores with all labels the initial bias is found on."""
+    return max(1, min(_SAMPLE, _SAMPLED_SCORES // n_labels))
+
+
 def _first_bias(rows: LabelRows, vectors: torch.Tensor, texts: torch.Tensor, scale: float, relevant: float) -> float:
     """The bias at which the probabilities of all labels sum to `relevant`, averaged over some documents."""
     scores = scale * (vectors @ texts.T)  # (n, rows)
     low, high = -60.0 - scale, 60.0 + scale
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        too_many = float(rows.ranks.sum((scores + middle).sigmoid().sum(dim=1))[0].mean()) > relevant
+        too_many = float(rows.ranks.sum(torch.add(scores, middle).sigmoid_().sum(dim=1))[0].mean()) > relevant
         low, high = (low, middle) if too_many else (middle, high)
     return (low + high) / 2

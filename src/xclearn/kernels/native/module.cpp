@@ -241,11 +241,13 @@ nb::tuple bag_gradient(const In<int64_t, 1>& ids, const In<int64_t, 1>& owner, c
 
 }  // namespace
 
+void bind_bags(nb::module_& module);              // bags_module.cpp
 void bind_predictor(nb::module_& module);         // predict_module.cpp
 void bind_sparse_predictor(nb::module_& module);  // sparse_module.cpp
 void bind_stacking(nb::module_& module);          // stacking_module.cpp
 
 NB_MODULE(_native, module) {
+    bind_bags(module);
     bind_predictor(module);
     bind_sparse_predictor(module);
     bind_stacking(module);
