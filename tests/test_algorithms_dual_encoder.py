@@ -11,6 +11,7 @@ from planted import planted, relevant_first
 
 from xclearn import config, load
 from xclearn.algorithms.dual_encoder import DualEncoder
+from xclearn.algorithms.dual_encoder.frequency_mix import _pair_scores
 from xclearn.algorithms.dual_encoder.tasks import ExactRowTask
 from xclearn.data import Dataset
 from xclearn.errors import DataError
@@ -177,5 +178,20 @@ def test_the_plan_grows_with_what_a_step_holds():
     size = Size(10_000, 5_000, 8_000, 100_000, 30_000, 25_000)
     resolved = made(batch_size=512)._resolve(size, "cpu")
     wider = dataclasses.replace(resolved, n_negatives=5_000)
-    assert wider._plan(size, "cpu").peak > resolved._plan(size, "cpu").peak
-    assert [stage.name for stage in resolved._plan(size, "cpu").stages] == ["encoder", "rows"]
+    drawn = dataclasses.replace(resolved, row_negatives="drawn")
+    encoder, rows = resolved._plan(size, "cpu").stages
+    assert (encoder.name, rows.name) == ("encoder", "rows")
+    assert wider._plan(size, "cpu").stages[0].working > encoder.working
+    assert rows.flops_per_epoch > drawn._plan(size, "cpu").stages[1].flops_per_epoch
+    assert rows.path == "exact: all 5,000 labels"
+    half = dataclasses.replace(size, n_processes=2)
+    assert resolved._plan(half, "cpu").stages[1].flops_per_epoch == rows.flops_per_epoch / 2
+
+
+def test_pairs_are_scored_some_at_a_time_as_at_once():
+    rng = np.random.default_rng(0)
+    vectors, rows = rng.standard_normal((5, 4), dtype=np.float32), rng.standard_normal((7, 4), dtype=np.float32)
+    document, label = rng.integers(5, size=40_000), rng.integers(7, size=40_000)  # more than are scored at once
+    found = _pair_scores(vectors, rows, document, label)
+    np.testing.assert_allclose(found, (vectors @ rows.T)[document, label], rtol=1e-4, atol=1e-6)
+    assert _pair_scores(vectors, rows, document[:0], label[:0]).shape == (0,)
