@@ -1,6 +1,10 @@
 """Hostile RDF: small files that would become large, or lead elsewhere."""
 
+import bz2
+import gzip
+import lzma
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -20,6 +24,16 @@ XML = """<?xml version="1.0"?>
 def labels(path: Path, content: str) -> list[str]:
     path.write_text(content)
     return [row.text for row in read_vocabulary(data_file(path))]
+
+
+@pytest.mark.parametrize("packing", [gzip, bz2, lzma])
+def test_packed_xml_is_read_and_no_more_of_it_than_is_plausible(tmp_path: Path, packing: ModuleType) -> None:
+    path = tmp_path / f"v.rdf.{ {gzip: 'gz', bz2: 'bz2', lzma: 'xz'}[packing] }"
+    path.write_bytes(packing.compress(XML.format(entities="", text="dogs").encode()))
+    assert [row.text for row in read_vocabulary(data_file(path))] == ["dogs"]
+    path.write_bytes(packing.compress(XML.format(entities="", text=" " * 8_000_000).encode()))
+    with pytest.raises(DataError, match="unpacks to more than is plausible"):
+        list(read_vocabulary(data_file(path)))
 
 
 def test_entities_that_multiply_are_refused(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def _parse_xml(graph: Any, file: BinaryIO, path: Path) -> Any:
                 super().characters("".join(self._pieces))
                 self._pieces.clear()
 
-    source = create_input_source(file=file, format=XML)
+    source = create_input_source(source=file, format=XML)
     handler = WholeTexts()
     handler.setDocumentLocator(source)  # type: ignore[arg-type]  # as rdflib itself does
     parser = _alone(path)
