@@ -16,8 +16,8 @@ from xclearn.data.dataset import Documents
 
 ALIKE = 0.6  # documents with at least this cosine are near-duplicates
 
-# Words that most documents have cost most and say least. They are left out of the first product as long as the part
-# that is left out of a row is no longer than this: it then adds no more than this to any cosine.
+# The most frequent words cost most and matter least. They are left out of the first product as long as the norm of the
+# omitted part of a row is at most this: it then adds no more than this to any cosine.
 _LEFT_OUT = 0.4
 _PRODUCTS = 4_000_000  # maximum entries of a product, and of the comparison after it
 _ROUNDING = 1e-5

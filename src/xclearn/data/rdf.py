@@ -19,7 +19,7 @@ from xclearn.files import numbered_lines, open_binary
 from xclearn.limits import largest_contents, too_much
 
 XML = "xml"  # as rdflib calls it
-_LONGEST_LINE = 1 << 20  # characters; rdflib needs seconds for so many, and four times that for twice as many
+_LONGEST_LINE = 1 << 20  # characters; rdflib needs seconds for this many, and four times that for twice as many
 
 
 def read_graph(path: Path, form: str) -> Any:
@@ -124,7 +124,7 @@ def _parse_xml(graph: Any, file: BinaryIO, path: Path) -> Any:
 
 
 def _alone(path: Path) -> ExpatParser:
-    """A parser that refuses to leave out what stands in another file, and to read it. Expat bounds other entities."""
+    """A parser that rejects external entities instead of skipping or reading them. Expat limits other entities."""
 
     @final
     class Alone(ExpatParser):

@@ -44,8 +44,8 @@ def hold_out(dataset: Dataset, *, fraction: float = 0.05, most: int = 5_000, see
 def parted(dataset: Dataset, fraction: float, *, most: int | None = None, seed: int = 0) -> tuple[Split, Split]:
     """(train, held out), about this fraction of train and about `most` documents; near-duplicates stay together.
 
-    Slower than `hold_out`, which parts equal texts only. Dense features are parted by equal rows. Below 20 documents
-    none are held out.
+    Slower than `hold_out`, which keeps only equal texts together. Of dense features, only equal rows stay together.
+    Below 20 documents there is no hold-out.
     """
     train = dataset.train
     wanted = int(fraction * len(train)) if most is None else min(int(fraction * len(train)), most)

@@ -285,8 +285,8 @@ class BlendServable(Part):
     ) -> TopK:
         """Like `Servable.predict`; labels that no source lists are not predicted.
 
-        `tail` takes the place of the model's own, for all documents or (n,) for each. It changes which labels come
-        first and not what their scores are.
+        `tail` replaces the model's own exponent, for all documents or (n,) for each. It changes the order of labels but
+        not their scores.
         """
         check_k(k)
         given = require(documents, self.vectoriser.reads)

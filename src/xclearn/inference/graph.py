@@ -1,7 +1,7 @@
 """Propagates scores one step over a graph: of clusters before label scoring, or of labels during or after it.
 
-This is the GAME step of ECLARE. In the paper the passed scores replace the first ones (`share` = 1); in its published
-code half of the first ones stays (`share` = 0.5). Knows nothing about where a graph comes from.
+This is the GAME step of ECLARE. In the paper propagated scores replace the original ones (`share` = 1); its published
+code keeps half of the original scores (`share` = 0.5). Knows nothing about where a graph comes from.
 """
 
 from __future__ import annotations

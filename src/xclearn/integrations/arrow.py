@@ -1,7 +1,7 @@
 """Predictions for Arrow record batches: the input columns plus one with predictions.
 
-`answers_of(model)` makes a plain function of batches, as Spark's `mapInArrow` takes. It can be pickled: a process that
-calls it maps the model folder once. Knows nothing about Spark.
+`answers_of(model)` returns a plain function of batches, as needed by Spark's `mapInArrow`. It can be pickled: each
+process that calls it maps the model folder once. Knows nothing about Spark.
 """
 
 from __future__ import annotations

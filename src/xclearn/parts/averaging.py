@@ -1,7 +1,7 @@
 """A running mean of weights over the steps of a stage, which can be swapped with the weights.
 
-The mean stands in buffers, so a checkpoint of the module that holds it keeps it. Knows nothing about what the weights
-do, nor when a stage begins.
+The mean is stored in buffers, so it is part of a module's checkpoint. Knows nothing about what the weights do or when a
+stage begins.
 """
 
 from __future__ import annotations

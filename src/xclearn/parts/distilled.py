@@ -1,7 +1,7 @@
 """A token table from a pretrained transformer: each token is encoded alone, centred, and reduced by PCA.
 
-The recipe of model2vec (Tulkens and van Dongen, 2024), without its weighting by frequency: a bag weighs its tokens by
-TF-IDF already. A document costs no more for it. Knows nothing about what the table is used for.
+The method of model2vec (Tulkens and van Dongen, 2024) without its weighting by frequency, as bags already have TF-IDF
+weights. Prediction takes no longer. Knows nothing about what the table is used for.
 """
 
 from __future__ import annotations

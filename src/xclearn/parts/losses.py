@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # entries of a score block: fits the CPU's cache; few GPU launches
 OutputLoss = Literal["bce_sum", "bce_mean", "squared_hinge"]  # loss of a document: sum or mean over outputs
-MEASURE_EVERY = 16  # with many scores, the loss is computed every so many steps
+MEASURE_EVERY = 16  # with many scores, the loss is computed only at every such step
 _FEW_SCORES = 1 << 20
 _BLOCK_MULTIPLE = 64
 PAIRS_AT_ONCE = 1 << 16

@@ -1,7 +1,7 @@
 """Learns a stacker that turns evidence into probabilities, and whether it pays; all on held-out documents.
 
-Everything is cross-fitted: learnt on one half of the documents, measured on the other. Knows nothing about where the
-evidence comes from.
+Everything is cross-fitted: learnt on one half of the documents and evaluated on the other. Knows nothing about where
+the evidence comes from.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}\.tmp|\.tmp[A-Za-z0-9]{6}")
 class Checkpoint:
     """A folder of named tensor files. Without a folder, nothing is stored or found.
 
-    With `replace`, what an earlier run left in the folder is removed instead of refused. Of several processes only the
-    first touches the folder.
+    With `replace`, files of an earlier run are removed instead of raising an error. Of several processes, only the
+    first uses the folder.
     """
 
     def __init__(self, folder: Path | None, *, replace: bool = False) -> None:

@@ -1,7 +1,7 @@
 """The only training loop: every stage of every algorithm runs here, with log, checkpoints and early stopping.
 
-Randomness is a function of (seed, stage, epoch): an interrupted epoch starts again with the same draws, so a resumed
-run ends with the same bits. Knows nothing about what a stage trains.
+Random numbers depend only on (seed, stage, epoch): an interrupted epoch starts again with the same draws, so a resumed
+run gives bit-equal results. Knows nothing about what a stage trains.
 """
 
 from __future__ import annotations

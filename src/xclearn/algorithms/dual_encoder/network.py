@@ -36,7 +36,7 @@ class DualNetwork(nn.Module, ABC):
 
     @abstractmethod
     def labels(self, features: FeatureBatch, around: tuple[int, int] = (0, 0)) -> torch.Tensor:
-        """Of some labels; so many of the step's are `around` them, before and after, in other processes."""
+        """Vectors of some labels; `around` are the numbers of labels before and after them, in other processes."""
 
     @abstractmethod
     def lazy_parameters(self) -> list[nn.Parameter]:
