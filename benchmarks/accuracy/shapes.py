@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
 import tempfile
 import time
 from collections.abc import Mapping
@@ -84,7 +85,7 @@ def cut(data: Dataset, n_documents: int, seed: int) -> Dataset:
 
 
 def _ours(wanted: str, data: Dataset, arguments: argparse.Namespace) -> tuple[Report, dict[str, object]]:
-    name, *assignments = wanted.split()
+    name, *assignments = shlex.split(wanted)
     algorithm = config.build(algorithms.find(name), config.merge({}, assignments), name)
     algorithm.fit(data, device=arguments.device, seed=arguments.seed, callback=say)
     training = algorithm.model.about["training"]
