@@ -48,6 +48,16 @@ class TextSettings(ABC):
     def learn(self, documents: Documents, label_texts: Documents | None = None) -> Vectoriser:
         """One vocabulary shared by documents and label texts."""
 
+    @property
+    def tokens_per_word(self) -> float:
+        """About how many tokens a word becomes, for plans that are made before texts are read."""
+        return 1.0
+
+    @property
+    def n_hashed(self) -> int:
+        """Features that do not depend on the texts."""
+        return 0
+
 
 @final
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,7 @@ from xclearn.text.vectorisers import (
 )
 from xclearn.text.weighting import Weighting, inverse_document_frequency, rows_of, unit_rows
 
+_USUAL_WORD = 8  # characters, both ends included
 _REMEMBERED = 1 << 16  # words whose hashed parts are cached
 
 
@@ -76,6 +77,15 @@ class Subwords(TextSettings):
         present = np.bincount(fresh.counts(texts).indices, minlength=n_features)
         idf = inverse_document_frequency(present, len(texts))
         return SubwordVectoriser(vocabulary, parts, idf, *weighting)
+
+    @property
+    def tokens_per_word(self) -> float:
+        parts = (max(1, _USUAL_WORD - length + 1) for length in range(self.shortest_part, self.longest_part + 1))
+        return 1.0 + sum(parts)
+
+    @property
+    def n_hashed(self) -> int:
+        return self.table_size
 
 
 @final

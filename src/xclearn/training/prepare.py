@@ -6,7 +6,7 @@ Knows nothing about modules or devices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar, final
 
@@ -45,6 +45,18 @@ class Size:
     def share(self, n_rows: int) -> int:
         """The largest share of label rows that a process holds."""
         return -(-n_rows // self.n_processes)
+
+    def read_by(self, settings: TextSettings) -> Size:
+        """About what texts counted in words come to when these settings read them."""
+        if not self.of_texts:
+            return self
+        tokens = settings.tokens_per_word
+        return replace(
+            self,
+            n_features=self.n_features + settings.n_hashed,
+            n_feature_entries=round(tokens * self.n_feature_entries),
+            n_label_entries=round(tokens * self.n_label_entries),
+        )
 
     @property
     def tokens_per_label(self) -> float:
