@@ -313,6 +313,23 @@ def test_members_follow_from_data_and_time():
     assert usual_members(size(10, 5, True), "cpu", 10, 2) == ("sparse_one_vs_all",)
 
 
+def test_the_tree_reads_parts_of_words_where_there_are_texts_and_time():
+    texts = dataclasses.replace(size(50_000, 50_000, True), of_texts=True)
+    with_parts = "label_tree vectoriser.kind=subwords vectoriser.shortest_part=4"
+    assert usual_members(texts, "cpu", 60, 2)[0] == with_parts
+    assert usual_members(texts, "cpu", 1, 2)[0] == "label_tree"
+    assert usual_members(size(50_000, 50_000, True), "cpu", 60, 2)[0] == "label_tree"  # features, not texts
+
+
+def test_members_are_planned_by_the_tokens_that_they_read():
+    """A member over parts of words holds more tokens than the words that the blend has counted."""
+    data = planted(n_labels=20, train=300)
+    model = Blend(members=("label_tree",), folds=1)
+    parts = Blend(members=("label_tree vectoriser.kind=subwords",), folds=1)
+    words, tokens = (each.plan(data, device="cpu").stages[0].parameters for each in (model, parts))
+    assert tokens > 3 * words
+
+
 def test_linear_members_take_as_long_beside_a_gpu():
     """One label against all documents for each of 100,000 labels does not fit into a few minutes of a CPU."""
     for device in ("cpu", "cuda"):

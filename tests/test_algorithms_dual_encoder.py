@@ -174,6 +174,16 @@ def test_a_blend_can_ask_for_label_texts_alone(data):
     assert (served.predict(data.test.documents, N_LABELS).ids != expected).any()
 
 
+@pytest.mark.parametrize(
+    ("n_documents", "batch", "epochs", "negatives"),
+    [(500, 64, 80, 128), (4_000, 250, 40, 500), (16_000, 1_000, 30, 2_000), (100_000, 1_024, 10, 2_048)],
+)
+def test_small_sets_take_as_many_steps_in_smaller_ones(n_documents, batch, epochs, negatives):
+    size = Size(n_documents, 10_000, 20_000, 13 * n_documents, 3 * n_documents, 130_000)
+    resolved = DualEncoder()._resolve(size, "cpu")
+    assert (resolved.batch_size, resolved.epochs, resolved.n_negatives) == (batch, epochs, negatives)
+
+
 def test_the_plan_grows_with_what_a_step_holds():
     size = Size(10_000, 5_000, 8_000, 100_000, 30_000, 25_000)
     resolved = made(batch_size=512)._resolve(size, "cpu")

@@ -89,7 +89,7 @@ class Blend(Algorithm):
 
     def _plan(self, size: Size, device: str) -> Plan:
         members = self._members(size, device)
-        plans = [member._resolve(size, device)._plan(size, device) for member in members.values()]
+        plans = [_plan_of(member, size, device) for member in members.values()]
         stages = tuple(
             replace(stage, name=f"{name}-{stage.name}")
             for name, plan in zip(members, plans, strict=True)
@@ -227,6 +227,11 @@ class Blend(Algorithm):
         chosen = single(only(held, list(sources.members), best), 0)
         run.note(stacker=f"none: {best} alone")
         return chosen, [best], singles
+
+
+def _plan_of(member: Algorithm, size: Size, device: str) -> Plan:
+    own = size.read_by(member.vectoriser)
+    return member._resolve(own, device)._plan(own, device)
 
 
 def _is_of(view: str, member: str) -> bool:

@@ -12,13 +12,11 @@ from typing import Any
 from xclearn import algorithms, config
 from xclearn.data.splits import FEWEST
 from xclearn.extras import is_installed
-from xclearn.text import Pretrained
 from xclearn.text.encoder_folders import has_weights
+from xclearn.training.plan import REFERENCE, Plan
 from xclearn.training.prepare import Size
 from xclearn.training.unread import with_own_epochs
 
-# Operations a second: two cores as measured; one H200 by whole trainings of decaf, and of a transformer on short texts.
-_SPEED = {"cpu": 45e9, "cuda": 25e12, "transformer": 80e12}
 _MOST_HELD = 5_000  # maximum documents to train a stacker
 _ENOUGH = 3_000  # documents that a stacker should have
 _SMALL, _TENTH, _FIFTH = 10_000, 0.1, 0.2  # sets below this size hold out a fifth per fold, others a tenth
@@ -28,14 +26,17 @@ _FEWEST_EPOCHS = 4  # of a member's longest stage; a member with fewer is left o
 
 # Members by priority for the time budget, with the data that they need: label text, or none.
 _LINEAR = ("label_tree", "sparse_one_vs_all")  # need no torch
+_TREE = "label_tree"  # also reads runs of characters if that takes a small share of the time
+_PARTS = "vectoriser.kind=subwords vectoriser.shortest_part=4"
+_PARTS_SHARE = 0.3
 _PRETRAINED = "pretrained"  # a dual encoder over a pretrained transformer
 _WITH_TEXT = {
-    "cpu": ("label_tree", "dual_encoder", "decaf", "sparse_one_vs_all"),
-    "cuda": ("label_tree", _PRETRAINED, "dual_encoder", "decaf", "elias", "lightdxml", "sparse_one_vs_all"),
+    "cpu": (_TREE, "dual_encoder", "sparse_one_vs_all", "decaf"),
+    "cuda": (_TREE, _PRETRAINED, "dual_encoder", "decaf", "elias", "lightdxml", "sparse_one_vs_all"),
 }
 _WITHOUT_TEXT = {
-    "cpu": ("label_tree", "sparse_one_vs_all", "lightdxml", "one_vs_all"),
-    "cuda": ("label_tree", "sparse_one_vs_all", "lightdxml", "elias", "one_vs_all"),
+    "cpu": (_TREE, "sparse_one_vs_all", "lightdxml", "one_vs_all"),
+    "cuda": (_TREE, "sparse_one_vs_all", "lightdxml", "elias", "one_vs_all"),
 }
 _WORDS_TO_TOKENS = 1.6  # transformer tokens per distinct word of a text
 _SHORTEST, _LONGEST = 32, 256  # range of max_length for a transformer
@@ -48,14 +49,28 @@ def usual_members(size: Size, device: str, minutes: float, rounds: int, encoder:
     left = 60 * minutes / rounds  # seconds
     chosen: list[str] = []
     for name in (_WITH_TEXT if size.n_label_entries else _WITHOUT_TEXT)[device]:
-        member = _pretrained(size, encoder) if name == _PRETRAINED else name
-        if member is None or (name not in _LINEAR and not is_installed("torch")):
+        if name not in _LINEAR and not is_installed("torch"):
+            continue
+        member: str | None = name
+        if name == _PRETRAINED:
+            member = _pretrained(size, encoder)
+        elif name == _TREE:
+            member = _tree(size, device, left)
+        if member is None:
             continue
         wanted, seconds = _within(member, size, device, left)
         if wanted is not None or not chosen:  # the first member is always used
             chosen.append(wanted or member)
             left -= seconds
     return tuple(chosen)
+
+
+def _tree(size: Size, device: str, left: float) -> str:
+    """Over words and runs of their characters, which finds inflected and unseen words, unless that takes too long."""
+    with_parts = f"{_TREE} {_PARTS}"
+    if size.of_texts and _within(with_parts, size, device, _PARTS_SHARE * left)[0] is not None:
+        return with_parts
+    return _TREE
 
 
 def _pretrained(size: Size, encoder: str | None) -> str | None:
@@ -93,15 +108,8 @@ def _resolved(name: str, assignments: Sequence[str], size: Size, device: str) ->
 
 def _seconds(algorithm: Any, size: Size, device: str) -> float:
     """Training time by the plan; linear members always train on the CPU."""
-    plan = algorithm._plan(size, device)
-    operations = sum(stage.flops_per_epoch * stage.epochs for stage in plan.stages)
-    return float(operations / _SPEED[_computes_on(algorithm, device)])
-
-
-def _computes_on(algorithm: Any, device: str) -> str:
-    if algorithm.name in _LINEAR or device == "cpu":
-        return "cpu"
-    return "transformer" if isinstance(algorithm.vectoriser, Pretrained) else device
+    plan: Plan = algorithm._plan(size.read_by(algorithm.vectoriser), device)
+    return plan.seconds(REFERENCE["cpu" if algorithm.name in _LINEAR else device])
 
 
 def config_epochs(cls: type) -> list[str]:

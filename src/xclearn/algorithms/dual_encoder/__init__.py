@@ -68,7 +68,9 @@ from xclearn.training.token_table import start_from
 _TOKENS_AT_ONCE = 1 << 18  # whose activations a GPU keeps per step: about 10 GiB for MiniLM
 _MANY_DRAWN = 1 << 16  # labels of a step
 _AFFORDABLE = 2e10  # up to this many multiplications per epoch (seconds), a CPU trains rows against all labels
+_SMALLEST_BATCH, _STEPS = 64, 640  # of a bag: documents per step; steps of small sets
 _ENOUGH_TOKENS = 32_000_000  # document tokens that suffice to train a transformer, including padding
+_TOKEN_PASSES, _LAYER_PASSES = 4, 11  # over a step's texts in memory, fitted to measured trainings
 _EXAMPLES_GAIN = 0.3  # weight of a new label's examples against its text
 
 _Lr = Annotated[Auto[Rate], Span(0.001, 0.03, log=True)]
@@ -109,13 +111,12 @@ class DualEncoder(Algorithm):
     stopping: Stopping | None = None  # stop early by a held-out metric, and calibrate scores on the hold-out
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
-        scale = max(1, min(8, 50_000 // size.n_documents))  # small sets need more passes to get enough steps
         gpu = device == "cuda"
         transformer = isinstance(self.vectoriser, Pretrained)
-        usual_epochs = _usual_epochs(self.vectoriser, size.n_documents, scale, gpu)
-        epochs = usual_epochs if self.epochs is AUTO else self.epochs
-        usual_batch = min(64 if transformer and not gpu else 1024, max(16, size.n_documents // 50))
+        usual_batch = _usual_batch(self.vectoriser, size.n_documents, gpu)
         batch = usual_batch if self.batch_size is AUTO else self.batch_size
+        usual_epochs = _usual_epochs(self.vectoriser, size.n_documents, batch, gpu)
+        epochs = usual_epochs if self.epochs is AUTO else self.epochs
         dim = min(320 if gpu else 192, max(32, 2 * math.isqrt(size.n_labels)))
         affordable = gpu or size.n_documents * size.n_labels * dim <= _AFFORDABLE
         against_all = affordable if self.row_negatives is AUTO else self.row_negatives == "all"
@@ -127,7 +128,7 @@ class DualEncoder(Algorithm):
             "lr": 2e-4 * math.sqrt(batch / 1024) if transformer else 0.01,  # Adam's steps in small batches are noise
             "texts_at_once": _texts_at_once(self.vectoriser) if gpu else 64,
             "n_positives": 1 if transformer else 3,
-            "n_negatives": 0 if transformer else 2048,
+            "n_negatives": 0 if transformer else min(2048, 2 * batch),
             "hard_negatives": 3 if transformer and gpu else 0,
             "refresh_every": 2 if transformer else math.ceil(epochs / 2),
             "row_negatives": "all" if against_all else "drawn",
@@ -155,11 +156,13 @@ class DualEncoder(Algorithm):
         if isinstance(self.vectoriser, Pretrained):
             settings = TransformerSettings(pooling="mean", dropout=0.0)
             _, weights = encoder_weights(settings, self.vectoriser, size.n_features, 0)
+            working = settings.working(self.vectoriser) * min(self.texts_at_once, self.batch_size + scored)
             return EncoderCost(
                 kind=f"transformer {self.vectoriser.folder}",
                 dim=encoder_dim(self.vectoriser, 0),
                 bytes=4 * weights.values,
-                working=settings.working(self.vectoriser) * min(self.texts_at_once, self.batch_size + scored),
+                working=working,
+                moved=_LAYER_PASSES * working,
                 products=settings.products(self.vectoriser, 0),
             )
         dim = self.embedding_dim
@@ -167,7 +170,14 @@ class DualEncoder(Algorithm):
         gradients = 8 * dim * math.ceil(min(size.n_features, tokens))
         start = "random tokens" if self.word_vectors is None else f"tokens from {Path(self.word_vectors).name}"
         table = 4 * size.n_features * dim
-        return EncoderCost(kind=f"bag, {start}", dim=dim, bytes=table, working=gradients, products=dim * dim)
+        return EncoderCost(
+            kind=f"bag, {start}",
+            dim=dim,
+            bytes=table,
+            working=gradients,
+            moved=_TOKEN_PASSES * gradients,
+            products=dim * dim,
+        )
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
         train = DualMaterial.of(data, run)
@@ -279,11 +289,19 @@ class DualEncoder(Algorithm):
         return self.n_negatives >= _MANY_DRAWN or self.n_negatives >= size.n_labels > _MANY_DRAWN
 
 
-def _usual_epochs(vectoriser: TextSettings, n_documents: int, scale: int, gpu: bool) -> int:
-    """Passes over train: `scale` times as many of a bag; a transformer, which starts from what it knows, has seen
-    enough after about a million short texts."""
+def _usual_batch(vectoriser: TextSettings, n_documents: int, gpu: bool) -> int:
+    """Documents per step. For a bag the labels dominate the cost of a step, so small batches save nothing."""
+    if isinstance(vectoriser, Pretrained):
+        return min(1024 if gpu else 64, max(16, n_documents // 50))
+    return min(1024, max(_SMALLEST_BATCH, n_documents // 16))
+
+
+def _usual_epochs(vectoriser: TextSettings, n_documents: int, batch: int, gpu: bool) -> int:
+    """Passes over train. A bag gets more of them on small sets, up to a number of steps; a pretrained transformer needs
+    about a million short texts."""
     if not isinstance(vectoriser, Pretrained):
-        return 10 * scale
+        scale = max(1, min(8, 50_000 // n_documents))
+        return max(10, min(10 * scale, math.ceil(_STEPS * batch / n_documents)))
     if not gpu:
         return 3
     return min(15, max(5, _ENOUGH_TOKENS // (vectoriser.max_length * n_documents)))

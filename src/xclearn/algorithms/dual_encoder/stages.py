@@ -77,6 +77,7 @@ class EncoderCost:
     dim: int
     bytes: int  # bytes of its weights
     working: int  # further bytes of a step
+    moved: int  # bytes that a step reads and writes for its texts
     products: int  # multiplications per text
 
 
@@ -143,17 +144,18 @@ class DualStages:
         dim, labels = encoder.dim, 4 * size.share(size.n_labels) * encoder.dim
         together, scored = scored, size.share(scored)
         held = 3 * labels + 4 * size.n_documents * dim if rows else encoder.bytes * (1 if self.average else 0)
-        working = 12 * self.batch_size * scored + 24 * scored * dim + (labels if rows else encoder.working)
+        scores = 12 * self.batch_size * scored + 24 * scored * dim
+        texts, moved = (labels, 3 * labels) if rows else (encoder.working, encoder.moved)
         steps = size.n_documents / self.batch_size
         encoding = 0.0 if rows else 6.0 * encoder.products * (size.n_documents + steps * scored)
         return StageCost(
             name=name,
             parameters=encoder.bytes + held,
             optimiser=0 if rows else 2 * encoder.bytes,
-            working=working,
+            working=scores + texts,
             flops_per_epoch=6.0 * size.n_documents * scored * dim + encoding,
             epochs=epochs,
-            bytes_per_epoch=steps * (3 * working + 8 * encoder.working),
+            bytes_per_epoch=steps * (3 * scores + moved),
             calls_per_epoch=steps * CALLS,
             path=f"{encoder.kind}: about {together:,} of {size.n_labels:,} labels per step",
         )
