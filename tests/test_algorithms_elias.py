@@ -228,7 +228,7 @@ def test_calibration_without_a_hold_out_is_refused(data):
 
 
 def test_a_transformer_that_is_not_on_disk_is_refused_with_the_way_out(data, tmp_path):
-    with pytest.raises(ConfigError, match="Point it to a folder"):
+    with pytest.raises(ConfigError, match="Give a folder with these files"):
         elias(vectoriser={"kind": "pretrained", "folder": str(tmp_path)}).fit(data, device="cpu")
 
 

@@ -83,9 +83,10 @@ def test_examples_move_a_label_to_where_they_are(data, without_last):
     assert examples
     added = [NewLabel("blank", "unheardof", []), NewLabel("shown", "unheardof", examples)]
     grown = with_labels(without_last.model, added)
-    shown = N_LABELS - HELD + 1
-    ids, _ = grown.servable.predict(examples, 3)
-    assert (ids == shown).any(axis=1).all()
+    blank, shown = N_LABELS - HELD, N_LABELS - HELD + 1
+    ids, scores = grown.servable.predict(examples, grown.servable.n_labels)
+    assert (ids[:, :5] == shown).any(axis=1).all()
+    assert (scores[ids == shown] > 100 * scores[ids == blank]).all()
 
 
 def test_a_removed_label_never_comes_back(data, without_last):

@@ -3,6 +3,7 @@
 Where the promise is not about the process itself, `main` is called in this one, to save the seconds of its imports.
 """
 
+import csv
 import ctypes
 import gzip
 import io
@@ -57,6 +58,16 @@ class Result(NamedTuple):
     code: int
     out: str
     err: str
+
+
+def answered(result: Result) -> list[dict[str, str]]:
+    """The rows of answers in TSV."""
+    return list(csv.DictReader(io.StringIO(result.out), delimiter="\t"))
+
+
+def labels_of(answer: dict[str, str]) -> list[str]:
+    """The labels of a row, best first."""
+    return [value for name, value in answer.items() if name.startswith("label_") and value]
 
 
 def planted(count: int, seed: int) -> list[dict[str, Any]]:
@@ -155,10 +166,8 @@ def test_the_model_answers_evaluates_and_shows_itself(model: Path, data: Path) -
     """Each command in a process of its own, and their figures agree."""
     rows = planted(20, seed=3)
     texts = "".join(f"{row['text']}\n" for row in rows).encode()
-    lines = [
-        line.split("\t") for line in run("predict", model, "-k", 2, "--format", "tsv", stdin=texts).out.splitlines()
-    ]
-    found = [(lines[i][0], sorted([lines[i][1], lines[i + 1][1]])) for i in range(0, len(lines), 2)]
+    answers = answered(run("predict", model, "-k", 2, "--format", "tsv", stdin=texts))
+    found = [(answer["text"], sorted([answer["label_1"], answer["label_2"]])) for answer in answers]
     assert found == [(row["text"], row["labels"]) for row in rows]
 
     measured = run("evaluate", model, data, "--json")
@@ -211,9 +220,9 @@ def test_json_lines_in_json_lines_out(model: Path, tmp_path: Path, xc: Callable[
 def test_another_device_gives_the_same_labels_or_is_refused(model: Path, data: Path, xc: Callable[..., Result]) -> None:
     texts = b"purr\n\nbark gallop\n"
     found = [xc("predict", model, "--format", "tsv", *device, stdin=texts) for device in ((), ("--device", "auto"))]
-    labels, again = ([line.split("\t")[:2] for line in result.out.splitlines()] for result in found)
+    labels, again = ([labels_of(answer) for answer in answered(result)] for result in found)
     assert labels == again
-    assert len(labels) == 3 * len(TOPICS)
+    assert [len(each) for each in labels] == 3 * [len(TOPICS)]
     for command in (("predict", model), ("evaluate", model, data)):
         refused = xc(*command, "--device", "cuda:99")
         assert (refused.code, refused.out) == (2, "")
@@ -222,7 +231,8 @@ def test_another_device_gives_the_same_labels_or_is_refused(model: Path, data: P
 
 def test_more_labels_than_there_are_is_all_of_them(model: Path, xc: Callable[..., Result]) -> None:
     result = xc("predict", model, "-k", 1000, "--format", "tsv", stdin=b"purr\n")
-    assert sorted(line.split("\t")[1] for line in result.out.splitlines()) == sorted(TOPICS)
+    (answer,) = answered(result)
+    assert sorted(labels_of(answer)) == sorted(TOPICS)
 
 
 def test_an_empty_text_and_one_of_ten_megabytes(model: Path, xc: Callable[..., Result]) -> None:
@@ -511,9 +521,10 @@ def test_texts_typed_at_a_terminal_are_answered_one_by_one(model: Path) -> None:
     assert process.stdout is not None
     assert process.stderr is not None
     assert process.stderr.readline() == b"Type a text and press Enter; Ctrl-D ends.\n"
-    for text, label in (("bark", "dog"), ("purr", "cat")):
+    for text, answers in (("bark", [["text", "label_1"], ["bark", "dog"]]), ("purr", [["purr", "cat"]])):
         os.write(keyboard, f"{text}\n".encode())
-        assert process.stdout.readline().decode().split("\t")[:2] == [text, label]
+        for answer in answers:
+            assert process.stdout.readline().decode().split("\t")[:2] == answer
     os.write(keyboard, b"\x04")
     assert process.wait(timeout=60) == 0
     os.close(keyboard)

@@ -86,6 +86,11 @@ def combined(inner: torch.Tensor, own: Own, mixture: Mixture) -> torch.Tensor:
     return weight
 
 
+def kept_scale(dropout: float) -> float:
+    """What dropout multiplies the kept values by; 0 if it keeps none."""
+    return 1 / (1 - dropout) if dropout < 1 else 0.0
+
+
 def closed(back: Back, inner: torch.Tensor, own: Own, mixture: Mixture, dropout: float) -> torch.Tensor:
     """Write the gradients of v and r, or update r; returns the gradients of shift, skip and gate (3, D)."""
     if inner.is_cuda:
@@ -96,7 +101,7 @@ def closed(back: Back, inner: torch.Tensor, own: Own, mixture: Mixture, dropout:
     sums = [of_weight.sum(dim=0), (of_weight * own.text).sum(dim=0)]
     torch.mul(of_weight, mixture.skip, out=back.of_text)
     kept = torch.ops.aten.threshold_backward(back.of_inner, inner, 0)  # where neither ReLU nor dropout set zero
-    back.of_text.add_(kept, alpha=1 / (1 - dropout))
+    back.of_text.add_(kept, alpha=kept_scale(dropout))
     if own.refinement is None or mixture.gate is None:
         return torch.stack([*sums, torch.zeros_like(mixture.skip)])
     sums.append((of_weight * own.refinement).sum(dim=0))

@@ -9,7 +9,7 @@ import torch
 import triton
 from triton import language as tl
 
-from xclearn.parts.fused_text import Back, Mixture, Own
+from xclearn.parts.fused_text import Back, Mixture, Own, kept_scale
 from xclearn.parts.rows import SparseRows
 
 _BLOCK = 4096  # values per program
@@ -48,7 +48,7 @@ def opened(text: torch.Tensor, dropout: float, seed: torch.Tensor, first: int, c
     inner = torch.empty_like(text, dtype=compute)
     start = first * text.shape[1]
     grid = (triton.cdiv(text.numel(), _BLOCK),)
-    _open[grid](text, inner, text.numel(), start, seed, dropout, 1 / (1 - dropout), block=_BLOCK)
+    _open[grid](text, inner, text.numel(), start, seed, dropout, kept_scale(dropout), block=_BLOCK)
     return inner
 
 
@@ -69,7 +69,7 @@ def close(back: Back, inner: torch.Tensor, own: Own, mixture: Mixture, dropout: 
     n_programs = triton.cdiv(len(inner), _ROWS)
     sums = torch.empty(n_programs, 3, dim, device=inner.device)
     read = (back.of_weight, back.of_inner, inner, own.text, refinement, mixture.skip, gate)
-    numbers = (len(inner), dim, back.of_weight.stride(0), back.descent, 1 / (1 - dropout))
+    numbers = (len(inner), dim, back.of_weight.stride(0), back.descent, kept_scale(dropout))
     forms = {"refined": refined, "moves": back.of_refinement is None, "rows": _ROWS}
     block = triton.next_power_of_2(dim)
     _close[(n_programs,)](*read, back.of_text, written, sums, *numbers, **forms, block=block, num_warps=4)
