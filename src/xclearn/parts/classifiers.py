@@ -138,10 +138,8 @@ class RowClassifier(nn.Module):
 
     def served(self, vector: str) -> components.Classifier:
         """The rows of all processes, gathered in the first."""
-        weight = self.rows.of_all(self.weight)
-        return components.Classifier(
-            vector, weight[:, : self.dim].contiguous().numpy(), (weight[:, self.dim] + self.prior).numpy()
-        )
+        weight, bias = self.rows.of_all(self.weight[:, : self.dim]), self.rows.of_all(self.weight[:, self.dim])
+        return components.Classifier(vector, weight.numpy(), (bias + self.prior).numpy())
 
     def step(
         self, x: torch.Tensor, positives: Gathered, labels: torch.Tensor | None, measure: bool
