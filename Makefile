@@ -6,7 +6,7 @@ NATIVE := CMakeLists.txt $(wildcard src/xclearn/kernels/native/*)
 BASE ?= main
 
 .PHONY: setup pins demo test fuzz fuzz-readers smoke-offline lint test-slow golden count chaos determinism \
-	races bench bench-serve soak docs test-distributed test-annif
+	races bench bench-serve soak docs test-distributed test-annif wheels
 
 setup: .venv/setup.stamp
 
@@ -75,6 +75,11 @@ lint: setup
 	$(BIN)/clang-format --dry-run --Werror $(wildcard src/xclearn/kernels/native/*)
 	$(BIN)/mypy
 	$(BIN)/codespell
+
+# The source distribution and wheels, each tried in an environment of its own: make wheels PYTHONS='python3.11 python3.13'
+PYTHONS ?= $(PYTHON)
+wheels:
+	PYTHON=$(PYTHON) .ci/wheels $(PYTHONS)
 
 # Many files on a local Ray cluster. Ray is installed beside the environment, and only for these tests.
 test-distributed: setup

@@ -1,4 +1,4 @@
-// Threads and processor variants. Knows nothing of what it runs.
+// Threads. Knows nothing of what they run.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,7 @@
 #include <thread>
 #include <vector>
 
-// One compiled variant of a hot loop for each x86-64 level, chosen at load time; a plain function elsewhere, and under
-// AddressSanitizer or ThreadSanitizer, which are not yet there when the choice is made.
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define XCLEARN_CLONES __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
-#else
-#define XCLEARN_CLONES
-#endif
+#include "compiler.h"
 
 namespace xclearn {
 

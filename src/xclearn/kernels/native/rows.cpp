@@ -21,7 +21,7 @@ inline float widen(uint16_t bfloat16) {
 }
 
 template <class T>
-inline __attribute__((always_inline)) float dot(const T* row, int64_t width, const float* values, const float* tail) {
+XCLEARN_INLINE float dot(const T* row, int64_t width, const float* values, const float* tail) {
     float lanes[LANES] = {};
     int64_t j = 0;
     for (; j + LANES <= width; j += LANES)
@@ -39,8 +39,8 @@ inline __attribute__((always_inline)) float dot(const T* row, int64_t width, con
 
 // Row i is number i, or number `at[i]`; rows that stand apart are fetched ahead, with what belongs to them.
 template <class T>
-inline __attribute__((always_inline)) const T* row_at(const T* rows, int64_t width, const float* scale,
-                                                      const float* bias, const int32_t* at, int64_t i, int64_t n) {
+XCLEARN_INLINE const T* row_at(const T* rows, int64_t width, const float* scale, const float* bias, const int32_t* at,
+                               int64_t i, int64_t n) {
     if (!at) return rows + i * width;
     if (i + ROWS_AHEAD < n) {
         const int64_t next = at[i + ROWS_AHEAD];

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t LANES = 32, MOST_PARTS = 16, PAIRS_PER_PART = 4096, VALUES_PER_TASK = 1 << 14;
 
-inline __attribute__((always_inline)) float dot(const float* a, const float* b, int64_t n) {
+XCLEARN_INLINE float dot(const float* a, const float* b, int64_t n) {
     float lanes[LANES] = {};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
