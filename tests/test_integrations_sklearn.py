@@ -1,16 +1,19 @@
 """The scikit-learn wrapper used as scikit-learn uses estimators: clone, pipelines, cross-validation, grid search."""
 
+import copy
 import pickle
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn import config_context
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.metrics import f1_score
+from sklearn.metrics import accuracy_score, f1_score, label_ranking_average_precision_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from xclearn.algorithms.one_vs_all import OneVsAll
 from xclearn.errors import ConfigError, DataError, NotFitted
@@ -53,6 +56,18 @@ class Always:
         return self.scores
 
 
+NOT_MET = {
+    "check_classifiers_multilabel_output_format_predict_proba": (
+        "asks for probabilities below 1: ours are float32, in which the logistic of a logit above 17 is 1"
+    )
+}
+
+
+@parametrize_with_checks([XCClassifier("sparse_one_vs_all")], expected_failed_checks=lambda _: NOT_MET)
+def test_it_keeps_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
 def test_it_learns_the_planted_labels_from_features_and_from_texts(planted, features, fitted):
     texts, Y = planted
     assert (fitted.predict(features) != Y).nnz <= 0.05 * Y.nnz
@@ -79,8 +94,7 @@ def test_predictions_are_the_probabilities_of_at_least_a_half(features, fitted):
 
 
 def test_k_beyond_the_labels_is_clipped(features, fitted):
-    deep = clone(fitted).set_params(k=100)
-    deep.algorithm_ = fitted.algorithm_
+    deep = copy.copy(fitted).set_params(k=100)
     assert set(np.diff(deep.predict_proba(features).indptr)) == {N_LABELS}
 
 
@@ -90,7 +104,7 @@ def test_every_form_of_the_same_labels_and_features_gives_the_same_model(planted
     Y = planted[1]
     for labels, documents in ((Y.toarray(), features), (Y.astype(bool), features.tocsc()), (Y, sp.csr_array(features))):
         again = clone(fitted).fit(documents, labels)
-        np.testing.assert_array_equal(again.predict_proba(features).toarray(), expected)
+        np.testing.assert_array_equal(sp.csr_matrix(again.predict_proba(features)).toarray(), expected)
     texts = np.array(planted[0])
     by_list, by_array = (clone(fitted).fit(form, Y).predict_proba(form) for form in (planted[0], texts))
     np.testing.assert_array_equal(by_list.toarray(), by_array.toarray())
@@ -105,12 +119,65 @@ def test_fit_does_not_change_what_it_is_given(planted, features):
     assert fitted.settings == QUICK | {"epochs": 1}
 
 
+def test_predictions_have_the_form_of_what_was_learnt_from(planted, features, fitted):
+    Y = planted[1]
+    dense = clone(fitted).fit(features, Y.toarray())
+    assert isinstance(dense.predict(features), np.ndarray)
+    np.testing.assert_array_equal(dense.predict(features), fitted.predict(features).toarray())
+    np.testing.assert_array_equal(dense.predict_proba(features), fitted.predict_proba(features).toarray())
+    np.testing.assert_array_equal(fitted.classes_, range(N_LABELS))
+    assert dense.score(features, Y.toarray()) == fitted.score(features, Y)
+    assert fitted.score(features, Y) == accuracy_score(Y, fitted.predict(features))
+    assert label_ranking_average_precision_score(Y.toarray(), dense.predict_proba(features)) > 0.95
+
+
+def test_a_class_for_each_document():
+    """Texts that name their class, which comes as a text, and is predicted as such."""
+    texts = [f"{word} number{i % 3}" for i, word in enumerate(["cat", "dog", "horse", "cow"] * 10)]
+    named = np.array([f"the {text.split()[0]}" for text in texts])
+    model = XCClassifier("sparse_one_vs_all").fit(texts, named)
+    assert list(model.classes_) == ["the cat", "the cow", "the dog", "the horse"]
+    np.testing.assert_array_equal(model.predict(texts), named)
+    assert model.score(texts, named) == 1
+    chances = model.predict_proba([*texts[:3], ""])
+    np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=1e-6)
+    assert is_classifier(model)
+    assert cross_val_score(model, texts, named, cv=2).min() == 1
+
+
+def test_single_settings_are_set_and_searched_by_their_path(planted, features):
+    settings = {"epochs": 3, "vectoriser": {"kind": "words", "longest": 1}}
+    model = XCClassifier("one_vs_all", settings=settings)
+    model.set_params(settings__vectoriser__longest=2, settings__batch_size=8, k=2)
+    assert model.settings == {"epochs": 3, "vectoriser": {"kind": "words", "longest": 2}, "batch_size": 8}
+    assert settings == {"epochs": 3, "vectoriser": {"kind": "words", "longest": 1}}
+    assert model.get_params()["settings__vectoriser__longest"] == 2
+    assert XCClassifier().set_params(settings__epochs=4).settings == {"epochs": 4}
+    with pytest.raises(ValueError, match="Invalid parameter 'epochs'"):
+        model.set_params(epochs=1)
+    grid = {"settings__epochs": [1, 15], "settings__label_lr": [1e-9]}
+    search = GridSearchCV(XCClassifier("one_vs_all", settings=QUICK), grid, scoring=precision_at_k(1), cv=2)
+    search.fit(features, planted[1])
+    best = search.best_params_["settings__epochs"]
+    assert search.best_estimator_.settings == QUICK | {"epochs": best, "label_lr": 1e-9}
+    assert search.best_estimator_.algorithm_.epochs == best
+
+
+def test_errors_are_also_those_that_scikit_learn_knows(planted, features):
+    with pytest.raises(NotFittedError):
+        XCClassifier().predict(features)
+    with pytest.raises(ValueError, match="not binary"):
+        XCClassifier().fit(features, planted[1] * 2)
+
+
 def test_clone_and_parameters(fitted):
-    copy = clone(fitted)
-    assert copy.get_params() == fitted.get_params()
-    assert copy.get_params() == {"algorithm": "one_vs_all", "settings": QUICK, "k": 3, "device": "auto", "seed": 0}
-    assert not hasattr(copy, "algorithm_")
-    assert copy.set_params(k=1, seed=4).get_params()["seed"] == 4
+    again = clone(fitted)
+    assert again.get_params() == fitted.get_params()
+    given = {"algorithm": "one_vs_all", "settings": QUICK, "k": 3, "device": "auto", "seed": 0}
+    assert again.get_params(deep=False) == given
+    assert again.get_params() == given | {f"settings__{name}": value for name, value in QUICK.items()}
+    assert not hasattr(again, "algorithm_")
+    assert again.set_params(k=1, seed=4).get_params()["seed"] == 4
     assert isinstance(fitted.algorithm_, OneVsAll)
 
 
@@ -184,13 +251,16 @@ def test_scorers_travel_to_other_processes():
     ("X", "Y", "message"),
     [
         (["a", "b"], [[1, 0]], "differ in rows"),
-        (["a", "b"], [1, 0], "1 dimensions"),
+        (["a", "b"], None, "requires y to be passed"),
+        (["a", "b"], [["x"], ["y", "z"]], "MultiLabelBinarizer"),
+        (["a", "b"], [0.5, 1.5], "Unknown label type"),
+        (["a", "b"], ["x"], "differ in rows"),
         (["a", "b"], [[1, 2], [0, 1]], "not binary; got 2.0"),
         (["a", "b"], [[1, np.nan], [0, 1]], "not binary; got nan"),
         (["a", "b"], [[1], [0, 1]], "not a relevance matrix"),
-        (["a", "b"], [["x"], ["y"]], "not a relevance matrix"),
+        (["a", "b"], [["x", "y"], ["y", "z"]], "not a relevance matrix"),
         (["a", "b"], [[0, 0], [0, 0]], "has a label"),
-        ("a", [[1]], "not a list of texts"),
+        ("a", [[1]], "one text came"),
         (iter("ab"), [[1], [0]], "not documents"),
         (np.array([[np.nan], [1.0]]), [[1], [0]], "NaN"),
     ],

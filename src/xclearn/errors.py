@@ -44,11 +44,11 @@ class XclearnError(Exception):
         return f"{sentence} {self.todo}" if self.todo else sentence
 
 
-class DataError(XclearnError):
+class DataError(XclearnError, ValueError):
     """A data file, record or array is invalid."""
 
 
-class ConfigError(XclearnError):
+class ConfigError(XclearnError, ValueError):
     """A setting is unknown, of the wrong type, or out of range."""
 
 

@@ -138,8 +138,9 @@ def read_about(path: Path) -> About:
     """The content of `dataset.json`; all keys are optional, unknown ones are errors."""
     if not path.exists():
         return About()
+    content = "\n".join(line for _, line in numbered_lines(path))
     try:
-        values = json.loads("\n".join(line for _, line in numbered_lines(path)))
+        values = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise DataError(f"not JSON ({error})", where=str(path)) from error
     if not isinstance(values, dict):
