@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from xclearn.algorithms.one_vs_all import OneVsAll
     from xclearn.data import Dataset, Reading, load_dataset
     from xclearn.inference import evaluate, load
+    from xclearn.inference.long_texts import Chunks
     from xclearn.inference.thresholds import Threshold
 
 __all__ = [
     "Blend",
+    "Chunks",
     "Dataset",
     "Decaf",
     "OneVsAll",
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Chunks": "xclearn.inference.long_texts",
     "Dataset": "xclearn.data",
     "Reading": "xclearn.data",
     "Threshold": "xclearn.inference.thresholds",

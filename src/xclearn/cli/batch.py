@@ -86,7 +86,8 @@ class Work:
         """Everything that determines predictions; a resumed job must be the same."""
         content = hashlib.sha256((self.model / "model.json").read_bytes()).hexdigest()
         threshold = dataclasses.asdict(self.asked.threshold)
-        rest = {"tail": self.asked.tail, "reading": self.reading.flags(), "format": self.format}
+        chunks = None if self.asked.chunks is None else dataclasses.asdict(self.asked.chunks)
+        rest = {"tail": self.asked.tail, "chunks": chunks, "reading": self.reading.flags(), "format": self.format}
         return {"model": content, "k": self.asked.k, **threshold, **rest}
 
 

@@ -41,7 +41,11 @@ DataSource = Annotated[
 Assignments = Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="A setting; can be repeated.")]
 PredictDevice = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto: a GPU if the model can run on it.")]
 Track = Annotated[str, typer.Option("--track", metavar="WHERE", help="tensorboard[:FOLDER] or mlflow[:ADDRESS].")]
-DEMO_OUT = Path("demo-model")  # the demo may overwrite this model
+ChunkWords = Annotated[
+    int | None, typer.Option("--chunk-words", metavar="N", help="Ask long texts in chunks of at most N words.")
+]
+Pool = Annotated[str, typer.Option("--pool", help="Scores of the chunks of a text: mean or max.")]
+DEMO_OUT = Path("demo-model")  # a demo may replace this folder's model
 
 
 def main() -> None:
@@ -168,7 +172,11 @@ def predict(
     by_frequency: Annotated[
         bool, typer.Option("--by-frequency", help="Reach the precision for rare and frequent labels separately.")
     ] = False,
-    tail: Annotated[float | None, typer.Option(help="Favour rare labels, 0 to 1; scores stay probabilities.")] = None,
+    tail: Annotated[
+        float | None, typer.Option(help="Lift labels of few documents, 0 to 1; scores stay probabilities.")
+    ] = None,
+    chunk_words: ChunkWords = None,
+    pool: Pool = "mean",
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     label_separator: LabelSeparator = None,
@@ -185,11 +193,12 @@ def predict(
     from xclearn.cli.batch import Many, is_many
     from xclearn.cli.predicting import Asked, predict_file, predict_folder
     from xclearn.data import Reading
+    from xclearn.inference.long_texts import Chunks
     from xclearn.inference.thresholds import Threshold
 
     output = Output(out, format, overwrite)
     threshold = Threshold(min_score, target_precision, best_f1, by_frequency)
-    asked = Asked(k, threshold, tail)
+    asked = Asked(k, threshold, tail, None if chunk_words is None else Chunks(chunk_words, pool))
     reading = Reading(text_column, label_column, label_separator, delimiter)
     many = Many(engine, workers, resume)
     if many.asked_for or is_many(file):
@@ -213,13 +222,17 @@ def evaluate(
         ),
     ] = "both",
     device: PredictDevice = "cpu",
+    chunk_words: ChunkWords = None,
+    pool: Pool = "mean",
     *,
     reading: Reading,
 ) -> None:
     """Evaluate a model on a split, with 95 % intervals."""
     from xclearn.cli.measuring import Measure, measure
+    from xclearn.inference.long_texts import Chunks
 
-    measure(model, data, Measure(split, as_json, bins, filter_rule, device, reading))
+    chunks = None if chunk_words is None else Chunks(chunk_words, pool)
+    measure(model, data, Measure(split, as_json, bins, filter_rule, device, reading, chunks))
 
 
 @app.command()

@@ -19,6 +19,7 @@ from xclearn.data.matching import over_labels
 from xclearn.data.splits import as_test
 from xclearn.errors import ConfigError
 from xclearn.inference.evaluation import evaluate, label_counts
+from xclearn.inference.long_texts import Chunks
 from xclearn.inference.predictor import Predictor
 from xclearn.metrics import Report, intervals, volume_bins
 
@@ -33,6 +34,7 @@ class Measure:
     filter_rule: str
     device: str
     reading: Reading
+    chunks: Chunks | None = None
 
 
 def measure(model: Path, source: str, asked: Measure) -> None:
@@ -40,7 +42,8 @@ def measure(model: Path, source: str, asked: Measure) -> None:
     predictor = Predictor.load(model)
     known = predictor.labels.names
     data = over_labels(_data_of(source, asked, known), known)
-    report = evaluate(predictor, data, split=asked.split, filter_rule=asked.filter_rule, device=asked.device)
+    how = {"split": asked.split, "filter_rule": asked.filter_rule, "device": asked.device}
+    report = evaluate(predictor, data, **how, chunks=asked.chunks)
     bounds = intervals(report)
     _say_unknown(report)
     if asked.as_json:

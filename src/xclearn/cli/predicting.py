@@ -14,7 +14,9 @@ from xclearn.cli.progress import say
 from xclearn.data.columns import Reading
 from xclearn.data.inputs import Input, read_inputs
 from xclearn.data.tables import parquet_schema
+from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError
+from xclearn.inference.long_texts import Chunks
 from xclearn.inference.predictor import Predictor, suggestions
 from xclearn.inference.thresholds import Threshold
 
@@ -30,6 +32,7 @@ class Asked(NamedTuple):
     k: int
     threshold: Threshold
     tail: float | None = None
+    chunks: Chunks | None = None
 
     def check(self) -> None:
         """Raise if an option is invalid for every model."""
@@ -38,6 +41,14 @@ class Asked(NamedTuple):
         least = self.threshold.min_score
         if not 0 <= least <= 1:
             raise ConfigError("a score is out of range", where="--min-score", got=least, allowed="0 to 1")
+        if self.chunks is not None:
+            self.chunks.check()
+
+    def best(self, predictor: Predictor, texts: list[str]) -> TopK:
+        """The labels of each text."""
+        if self.chunks is None:
+            return predictor.predict(texts, self.k, tail=self.tail)
+        return self.chunks.predict(predictor, texts, self.k, tail=self.tail)
 
 
 def predict_file(model: Path, file: str, asked: Asked, output: Output, device: str, reading: Reading) -> None:
@@ -89,8 +100,7 @@ def answers(
     least = asked.threshold.least(predictor.model.servable)
     with writer(output, asked.k, with_texts, _schema(file)) as write:
         for block in _blocks(inputs, at_once):
-            best = predictor.predict([given.text for given in block], asked.k, tail=asked.tail)
-            found = suggestions(predictor.labels, best, least)
+            found = suggestions(predictor.labels, asked.best(predictor, [given.text for given in block]), least)
             write(list(zip(block, found, strict=True)))
             yield len(block)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,10 +16,14 @@ from xclearn.data.in_memory import dataset_of
 from xclearn.data.load import is_one_split, load_dataset
 from xclearn.data.matching import over_labels, unknown_labels
 from xclearn.data.splits import as_test
+from xclearn.data.topk import TopK
 from xclearn.inference.folder import Model, load_model
 from xclearn.inference.runner import runner
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import FILTER_RULES, KS, RECALL_KS, Report, evaluate_predictions, volume_bins
+
+if TYPE_CHECKING:
+    from xclearn.inference.long_texts import Chunks
 
 
 class Fitted(Protocol):
@@ -34,22 +40,27 @@ def evaluate(
     split: str = "test",
     filter_rule: str = FILTER_RULES[0],
     device: str = "cpu",
+    chunks: Chunks | None = None,
 ) -> Report:
     """P, nDCG, PSP, PSnDCG @1/3/5, recall and coverage @10/20/100 of the model on a split, in percent.
 
     The model may be a folder; the data may be a `Dataset`, a data frame, or anything that `load_dataset` reads. A data
     frame or single file without splits is used as test data.
 
-    Labels are matched by name. Labels unknown to the model count as misses and are listed in the report. Without
-    training documents there are no propensities, so PSP and PSnDCG are left out.
+    Labels are matched by name. Those that the model does not know are misses, and are named in the report. Where the
+    data has no training documents there are no propensities: PSP and PSnDCG are left out. With `chunks`, long texts are
+    asked in these.
     """
     loaded = load_model(Path(model)) if isinstance(model, str | os.PathLike) else model.model
     n_known = len(loaded.labels)
     data = over_labels(_dataset(data, split), loaded.labels.names)
     part = data.split(split)
     void = part.filter_pairs[part.filter_pairs[:, 1] < n_known]
+    predict: Callable[..., TopK] = runner(loaded, device).predict
+    if chunks is not None:
+        predict = partial(chunks.ask, predict, n_known)
     report = evaluate_predictions(
-        runner(loaded, device).predict(part.documents, max(*KS, *RECALL_KS), void),
+        predict(part.documents, max(*KS, *RECALL_KS), void),
         part.relevance,
         label_weights(data) if len(data.train) else np.ones(data.n_labels),
         filter_pairs=part.filter_pairs,

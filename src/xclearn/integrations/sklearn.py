@@ -102,7 +102,7 @@ class XCClassifier(ClassifierMixin, BaseEstimator):
         return scores / scores.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> sp.csr_matrix | np.ndarray:
-        """Which of the `k` best labels have a score of at least 0.5, (n, L); or the best class of each document, (n,)."""
+        """Which of the `k` best labels have a score of at least 0.5, (n, L); or the best class of each, (n,)."""
         if getattr(self, "form_", None) == "classes":
             return self.classes_[self.predict_proba(X).argmax(axis=1)]
         chosen = self._scored(X)

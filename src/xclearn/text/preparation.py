@@ -36,7 +36,7 @@ _REMEMBERED = 1 << 18  # cached stems
 # Han, Hiragana, Katakana, Thai, Lao, Myanmar, Khmer: scripts written without spaces between words
 _HAN = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 _KANA = "\u3041-\u30ff\u31f0-\u31ff"
-_SPACELESS = _HAN + _KANA + "\u0e01-\u0e4e\u0e80-\u0ece\u1000-\u103f\u1780-\u17d3"
+SPACELESS = _HAN + _KANA + "\u0e01-\u0e4e\u0e80-\u0ece\u1000-\u103f\u1780-\u17d3"
 _LAST_MARKS = 0xAC00  # combining marks of living scripts have smaller code points
 
 
@@ -103,8 +103,8 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str], re.P
     marks = "".join(chr(code) for code in range(0x300, _LAST_MARKS) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
     return (
         re.compile(rf"\w[\w{marks}]*"),
-        re.compile(rf"[{_SPACELESS}]"),
-        re.compile(rf"[{_SPACELESS}][{_SPACELESS}{marks}]*|[^{_SPACELESS}]+"),
+        re.compile(rf"[{SPACELESS}]"),
+        re.compile(rf"[{SPACELESS}][{SPACELESS}{marks}]*|[^{SPACELESS}]+"),
         re.compile(rf".[{marks}]*"),
     )
 

@@ -21,7 +21,7 @@ import numpy as np
 from xclearn import config
 from xclearn._version import __version__
 from xclearn.data.checks import statistics
-from xclearn.data.dataset import Dataset, Documents, Split
+from xclearn.data.dataset import Dataset, Documents, LabelSet, Split
 from xclearn.data.in_memory import dataset_of
 from xclearn.data.shown import html_table
 from xclearn.data.splits import fingerprints
@@ -259,6 +259,18 @@ class Algorithm(Calibrating, ABC):
         if model is None:
             raise NotFitted(f"{type(self).__name__} has not been fitted", todo="Call fit(data) first, or load a model.")
         return model
+
+    @property
+    @final
+    def labels(self) -> LabelSet:
+        """The labels that the model knows, as those of a loaded one."""
+        return self.model.labels
+
+    @property
+    @final
+    def about(self) -> dict[str, Any]:
+        """What training recorded, as that of a loaded one."""
+        return self.model.about
 
     @final
     def _cut(self, data: Dataset, seed: int) -> tuple[Dataset, Split | None]:
