@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xclearn.data import bundled_datasets, load_dataset
-from xclearn.errors import DataError
+from xclearn.data import Reading, bundled_datasets, load_dataset
+from xclearn.errors import DataError, XclearnError
 
 
 def jsonl(path: Path, *rows: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ def test_one_label_and_an_empty_text_work(tmp_path: Path) -> None:
     ("files", "what"),
     [
         ({"train.jsonl": ""}, "train.jsonl: the file is empty"),
-        ({"train.csv": "text,labels\n"}, "train.csv: the file is empty"),
+        ({"train.csv": "text,labels\n"}, "train.csv: the file has a header and no rows"),
         ({"train.txt": ""}, "neither an XC nor a fastText file|the file is empty"),
         ({"train.jsonl": '{"text": "a", "labels": []}'}, "train.jsonl: no document has a label"),
         ({"train.txt": "1 1 1\n 0:1\n"}, "train.txt: no document has a label"),
@@ -172,3 +172,32 @@ def test_the_bundled_set_carries_its_licence() -> None:
 
     folder = Path(xclearn.data.load.__file__).parent / "bundled" / "wordnet-related"
     assert "WordNet 3.1 Copyright 2011 by Princeton University" in (folder / "LICENSE").read_text()
+
+
+CAFE = "text,labels\ncafé au lait,drink\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "asked", "help"),
+    [
+        ("a.csv", CAFE.encode("cp1252"), {}, "iconv -f WINDOWS-1252 -t UTF-8"),
+        ("a.csv", CAFE.encode("utf-16"), {}, "iconv -f UTF-16 -t UTF-8"),
+        ("a.csv", b"", {}, "the file is empty"),
+        ("a.csv", b"id;Message;Team\n1;paper jam;printer\n", {}, "--text-column and --label-column"),
+        ("a.csv", b"text,labels\npaper,jam,printer\n", {}, "--delimiter"),
+        ("a.txt", b"id\ttext\tlabels\n1\tpaper jam\tprinter\n", {}, "Rename a table with columns to .csv or .tsv"),
+        ("a.json", b'[{"text": "paper jam", "labels": ["printer"]}]', {}, "jq -c '.[]'"),
+        ("a.xlsx", b"PK\x03\x04", {}, "CSV (UTF-8)"),
+        ("a.tsv", b"<http://example.org/printer>\tprinter\n", {}, "--vocab"),
+        ("a.csv", CAFE.encode(), {"language": "fi"}, "--vocab. To stem words, use --set vectoriser.language"),
+        ("a.csv", CAFE.encode(), {"vocab": "nowhere.tsv"}, "--vocab: no such file"),
+        ("a.csv", CAFE.encode(), {"vocab": "a.csv"}, "a vocabulary for --vocab has uri and label_en"),
+    ],
+)
+def test_a_wrong_file_is_told_with_what_would_help(tmp_path, monkeypatch, name, content, asked, help):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    with pytest.raises(XclearnError) as caught:
+        load_dataset(name, reading=Reading(**asked))
+    assert help in str(caught.value)
+    assert "\n" not in str(caught.value)

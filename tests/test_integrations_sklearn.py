@@ -260,7 +260,7 @@ def test_scorers_travel_to_other_processes():
         (["a", "b"], [[1], [0, 1]], "not a relevance matrix"),
         (["a", "b"], [["x", "y"], ["y", "z"]], "not a relevance matrix"),
         (["a", "b"], [[0, 0], [0, 0]], "has a label"),
-        ("a", [[1]], "one text came"),
+        ("a", [[1]], "one text"),
         (iter("ab"), [[1], [0]], "not documents"),
         (np.array([[np.nan], [1.0]]), [[1], [0]], "NaN"),
     ],

@@ -7,6 +7,7 @@ module knows nothing about what the lines mean.
 from __future__ import annotations
 
 import bz2
+import codecs
 import contextlib
 import gzip
 import io
@@ -192,5 +193,12 @@ def _broken_utf8(source: Lines, number: int, error: UnicodeDecodeError) -> DataE
         "the text is not UTF-8",
         where=f"{name_of(source)}:{number}",
         got=error.object[error.start : error.start + 8],
-        todo="Convert the file to UTF-8.",
+        todo=_how_to_convert(source, error.object[:4]),
     )
+
+
+def _how_to_convert(source: Lines, first: bytes) -> str:
+    """UTF-16 starts with a byte-order mark; most other files come from Windows."""
+    likely = "UTF-16" if first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "WINDOWS-1252"
+    file = name_of(source)
+    return f"Save it as UTF-8 (in a spreadsheet: CSV UTF-8), or try: iconv -f {likely} -t UTF-8 {file} > NEW."

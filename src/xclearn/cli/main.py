@@ -42,10 +42,10 @@ Assignments = Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", h
 PredictDevice = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto: a GPU if the model can run on it.")]
 Track = Annotated[str, typer.Option("--track", metavar="WHERE", help="tensorboard[:FOLDER] or mlflow[:ADDRESS].")]
 ChunkWords = Annotated[
-    int | None, typer.Option("--chunk-words", metavar="N", help="Ask long texts in chunks of at most N words.")
+    int | None, typer.Option("--chunk-words", metavar="N", help="Split long texts into chunks of at most N words.")
 ]
-Pool = Annotated[str, typer.Option("--pool", help="Scores of the chunks of a text: mean or max.")]
-DEMO_OUT = Path("demo-model")  # a demo may replace this folder's model
+Pool = Annotated[str, typer.Option("--pool", help="How the scores of chunks are combined: mean or max.")]
+DEMO_OUT = Path("demo-model")  # the demo may overwrite this model
 
 
 def main() -> None:
@@ -172,9 +172,7 @@ def predict(
     by_frequency: Annotated[
         bool, typer.Option("--by-frequency", help="Reach the precision for rare and frequent labels separately.")
     ] = False,
-    tail: Annotated[
-        float | None, typer.Option(help="Lift labels of few documents, 0 to 1; scores stay probabilities.")
-    ] = None,
+    tail: Annotated[float | None, typer.Option(help="Favour rare labels, 0 to 1; scores stay probabilities.")] = None,
     chunk_words: ChunkWords = None,
     pool: Pool = "mean",
     text_column: TextColumn = None,

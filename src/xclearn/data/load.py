@@ -34,6 +34,7 @@ from xclearn.data.records import Record, read_records
 from xclearn.data.tables import HEADED, delimiter_of, is_annif, parquet_schema, rows_of
 from xclearn.data.vocabulary import read_vocabulary
 from xclearn.errors import ConfigError, DataError, nearest
+from xclearn.files import numbered_lines
 from xclearn.limits import limits, too_much
 
 Parts = Mapping[str, DataFile]
@@ -138,7 +139,8 @@ def _with_vocabulary(files: Mapping[str, Parts], vocab: str | None) -> Mapping[s
     if vocab is None:
         return files
     if not Path(vocab).is_file():
-        raise DataError("no such file", where="--vocab", got=vocab)
+        todo = "Give a vocabulary: TSV, CSV or SKOS."
+        raise DataError("no such file", where="--vocab", got=vocab, todo=todo)
     if "labels" in files:
         where, todo = _paths(files["labels"]), "Keep one of them."
         raise ConfigError("the folder already has a label file", where=where, got=f"--vocab {vocab}", todo=todo)
@@ -152,7 +154,7 @@ def _read(files: Mapping[str, Parts], reading: Reading) -> tuple[dict[str, Split
     if len(set(with_features.values())) > 1:
         raise DataError("some splits have texts, others features", where=_paths(*roles.values()))
     if reading.language is not None and not label_parts:
-        todo = "Give the vocabulary with --vocab."
+        todo = "Give the vocabulary with --vocab. To stem words, use --set vectoriser.language=CODE."
         raise ConfigError(
             "only a vocabulary can have several languages", where="--language", got=reading.language, todo=todo
         )
@@ -367,5 +369,6 @@ def _read_table(file: DataFile, reading: Reading, label_ids: _LabelIds) -> _Tabl
         if len(names) not in (0, len(texts)):
             raise DataError("some documents have a 'uid', others do not", where=record.where)
     if not texts:
-        raise DataError("the file is empty", where=str(file.path))
+        headed = file.suffix in HEADED and next(numbered_lines(file.path), None) is not None
+        raise DataError("the file has a header and no rows" if headed else "the file is empty", where=str(file.path))
     return _Table(texts, names or None, starts, ids)

@@ -75,6 +75,9 @@ def read_records(file: DataFile, reading: Reading = USUAL) -> Iterator[Record]:
         yield Record(where, name, text, _label_list(labels, where, separator))
 
 
+_HOW = "A label file has the columns label and text; a vocabulary for --vocab has uri and label_en, label_fi, …"
+
+
 def read_label_rows(file: DataFile) -> Iterator[LabelRow]:
     """The labels of a label file: `label` (or `uid`) and optionally `text`; a .txt file has one name per line."""
     rows = _label_name_rows(file) if file.suffix == "txt" else rows_of(file, USUAL, _LABEL_FIELDS.intersection)
@@ -82,7 +85,9 @@ def read_label_rows(file: DataFile) -> Iterator[LabelRow]:
         where = f"{file.path}:{line}"
         name = _string(row, "label" if "label" in row else "uid", where)
         if not name:
-            raise DataError("no 'label' here, or an empty one", where=where, got=", ".join(row), allowed="label, text")
+            raise DataError(
+                "no 'label' here, or an empty one", where=where, got=", ".join(row), allowed="label, text", todo=_HOW
+            )
         texts = ("text",) if "text" in row else ("title", "content") if "title" in row else ()
         yield LabelRow(line, name, joined_text(row, texts, where))
 
@@ -118,7 +123,9 @@ def _fasttext_rows(path: Path) -> NumberedRows:
         labels = [word.removeprefix(FASTTEXT_PREFIX) for word in words if word.startswith(FASTTEXT_PREFIX)]
         if number == 1 and not labels:
             allowed = "a header 'documents features labels', or lines with __label__name"
-            raise DataError("neither an XC nor a fastText file", where=f"{path}:1", got=line, allowed=allowed)
+            todo = "Rename a table with columns to .csv or .tsv." if "\t" in line else None
+            what = "neither an XC nor a fastText file"
+            raise DataError(what, where=f"{path}:1", got=line, allowed=allowed, todo=todo)
         if words:
             text = " ".join(word for word in words if not word.startswith(FASTTEXT_PREFIX))
             yield number, {"text": text, "labels": labels}

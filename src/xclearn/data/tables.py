@@ -20,6 +20,7 @@ _LARGEST_FIELD = 2**31 - 1  # of a CSV field; Python's default limit of 128 KiB 
 _ROWS_AT_ONCE = 4096  # per batch of a Parquet file
 _DELIMITERS = {"csv": tuple(DELIMITERS.values()), "tsv": ("\t",)}  # suffix → possible delimiters
 
+_SPREADSHEETS = ("xlsx", "xls", "ods", "numbers")
 HEADED = tuple(_DELIMITERS)  # suffixes of tables with a header line
 
 Row = dict[str, Any]
@@ -43,6 +44,8 @@ def rows_of(file: DataFile, reading: Reading, choose: Choose) -> NumberedRows:
             return _parquet_rows(file.path, choose)
     allowed = "jsonl, json, csv, tsv, parquet, txt (also with .gz, .xz, .bz2, .zst)"
     todo = "Give a SKOS vocabulary with --vocab." if file.suffix in RDF_SUFFIXES else None
+    if file.suffix in _SPREADSHEETS:
+        todo = "Save the sheet as CSV (UTF-8)."
     raise DataError("the suffix is not that of a text format", where=str(file.path), allowed=allowed, todo=todo)
 
 
@@ -91,10 +94,15 @@ def json_object(line: str, where: str) -> Row:
         if "\\ud" in line or "\\uD" in line:  # a lone surrogate is valid JSON but not valid text
             json.dumps(row, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise DataError(f"not a JSON object on one line ({error})", where=where, got=line) from error
+        raise DataError(f"not a JSON object on one line ({error})", where=where, got=line, todo=_how(line)) from error
     if not isinstance(row, dict):
-        raise DataError("not a JSON object on one line", where=where, got=line)
+        raise DataError("not a JSON object on one line", where=where, got=line, todo=_how(line))
     return row
+
+
+def _how(line: str) -> str | None:
+    """How to convert a JSON array of objects."""
+    return "Write one object per line: jq -c '.[]' OLD.json > NEW.jsonl." if line.lstrip().startswith("[") else None
 
 
 def csv_rows(source: Lines, delimiter: str) -> NumberedRows:

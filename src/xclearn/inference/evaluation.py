@@ -47,9 +47,8 @@ def evaluate(
     The model may be a folder; the data may be a `Dataset`, a data frame, or anything that `load_dataset` reads. A data
     frame or single file without splits is used as test data.
 
-    Labels are matched by name. Those that the model does not know are misses, and are named in the report. Where the
-    data has no training documents there are no propensities: PSP and PSnDCG are left out. With `chunks`, long texts are
-    asked in these.
+    Labels are matched by name. Labels unknown to the model count as misses and are listed in the report. Without
+    training documents there are no propensities, so PSP and PSnDCG are left out. `chunks` splits long texts.
     """
     loaded = load_model(Path(model)) if isinstance(model, str | os.PathLike) else model.model
     n_known = len(loaded.labels)

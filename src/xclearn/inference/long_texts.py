@@ -1,7 +1,6 @@
-"""Long texts in chunks: each chunk is asked as a text of its own, and the answers are pooled.
+"""Predicts long texts in chunks and combines the scores of the chunks.
 
-For models that learnt from short texts, or read only the first tokens of a text. Scores that are pooled are no longer
-calibrated.
+For models trained on short texts, or that read only the first tokens of a text. Combined scores are not calibrated.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from xclearn.kernels import topk_csr
 from xclearn.text.documents import TEXTS, require
 from xclearn.text.preparation import SPACELESS
 
-_DEPTH = 100  # labels that each chunk is asked for, at least: what it does not name counts as zero
+_DEPTH = 100  # labels predicted for each chunk, at least; others count as zero
 _AT_ONCE = 4096  # chunks
-_WORDS = re.compile(rf"[{SPACELESS}]|[^\s{SPACELESS}]+")  # a character of a script without spaces counts as a word
+_WORDS = re.compile(rf"[{SPACELESS}]|[^\s{SPACELESS}]+")  # in scripts without spaces, each character counts as a word
 
 
 class Answering(Protocol):
@@ -40,17 +39,19 @@ class Answering(Protocol):
 @final
 @dataclass(frozen=True)
 class Chunks:
-    """How long texts are cut, and how the scores of their chunks become one."""
+    """How long texts are split, and how the scores of their chunks are combined."""
 
-    words: int = 100  # maximum words per chunk; the chunks of a text are of nearly the same length
+    words: int = 32  # maximum words per chunk; the chunks of a text are of nearly the same length
     pool: str = "mean"  # or max
 
     def check(self) -> None:
         """Raise if a value is out of range; the names are those of the command line."""
         if self.words < 1:
-            raise ConfigError("a chunk needs words", where="--chunk-words", got=self.words, allowed="at least 1")
+            raise ConfigError(
+                "the number of words is too small", where="--chunk-words", got=self.words, allowed="at least 1"
+            )
         if self.pool not in ("mean", "max"):
-            raise ConfigError("unknown way to pool scores", where="--pool", got=self.pool, allowed="mean, max")
+            raise ConfigError("unknown way to combine scores", where="--pool", got=self.pool, allowed="mean, max")
 
     def of(self, text: str) -> list[str]:
         """The chunks of a text, at least one; together they are the text."""
@@ -61,9 +62,9 @@ class Chunks:
         cuts = [0, *(starts[len(starts) * i // n] for i in range(1, n)), len(text)]
         return [text[begin:end] for begin, end in pairwise(cuts)]
 
-    def predict(self, model: Answering, texts: Sequence[str], k: int = 5, **asked: Any) -> TopK:
-        """The k best labels of each text: ids, scores (n, k); `asked` goes to the model's own `predict`."""
-        return self.ask(partial(model.predict, **asked), len(model.labels), texts, k)
+    def predict(self, model: Answering, texts: Sequence[str], k: int = 5, **options: Any) -> TopK:
+        """The k best labels of each text: ids, scores (n, k); `options` are passed to the model's `predict`."""
+        return self.ask(partial(model.predict, **options), len(model.labels), texts, k)
 
     def suggest(
         self, model: Answering, texts: Sequence[str], k: int = 5, min_score: float = 0.0
@@ -79,7 +80,7 @@ class Chunks:
         k: int,
         exclude: np.ndarray = NO_PAIRS,
     ) -> TopK:
-        """As `predict`, without the (text, label) pairs of `exclude`."""
+        """Like `predict`, for a function; without the (text, label) pairs in `exclude`."""
         self.check()
         k = min(k, n_labels)
         ids = np.full((len(texts), k), -1, dtype=np.int64)
@@ -106,7 +107,7 @@ class Chunks:
             yield begin, block
 
     def _pooled(self, found: TopK, rows: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:
-        """A score for each label that a chunk of a text named, (texts, L)."""
+        """The combined scores of the predicted labels, (texts, L)."""
         chunk, place = np.nonzero(found.ids >= 0)
         row, label, score = rows[chunk], found.ids[chunk, place], found.scores[chunk, place]
         order = np.lexsort((label, row))
