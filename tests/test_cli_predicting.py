@@ -190,7 +190,7 @@ def test_a_piped_table_is_warned_about_and_read_by_the_flag_that_is_named(model:
     command = [sys.executable, "-m", "xclearn", "predict", str(model), "-k", "1"]
     done = subprocess.run(command, input=content, capture_output=True, text=True, check=True)
     assert done.stderr == (
-        f"warning: <stdin>:1 looks like the header of a table and is read as a text; --delimiter {name} reads columns\n"
+        f"warning: <stdin>:1 looks like the header of a table but is read as text; --delimiter {name} reads columns\n"
     )
     assert done.stdout.count("\n") == 4
     (row,) = asked_by_stream(model, content, "--delimiter", name)

@@ -112,7 +112,9 @@ def test_full_texts_with_their_subjects_beside_them(tmp_path: Path) -> None:
     (tmp_path / "v.tsv").write_text(VOCAB)
     assert labels_of(load_dataset(folder, vocab=tmp_path / "v.tsv")) == [{CATS, PETS}, {DOGS, PETS}, set()]
     (folder / "d.txt").write_text("forgotten")
-    with pytest.raises(DataError, match=r"d\.txt: no file of subjects beside this text; allowed: d\.tsv or d\.key"):
+    with pytest.raises(
+        DataError, match=r"d\.txt: there is no file of subjects beside this text; allowed: d\.tsv or d\.key"
+    ):
         load_dataset(folder)
 
 
@@ -217,7 +219,7 @@ def test_wrong_files_are_told_in_one_sentence(corpus: Path, tmp_path: Path) -> N
     other = tmp_path / "other.tsv"
     other.write_text("<http://example.org/q>\tnobody\n")
     for source, flags, sentence in [
-        (vocab, [], "this is a vocabulary, not documents with labels. Name a vocabulary with --vocab"),
+        (vocab, [], "this is a vocabulary, not documents with labels. Give a vocabulary with --vocab"),
         (tmp_path / "v.ttl", [], "no such file"),
         (broken, [], "broken.tsv:2: not a line of an Annif corpus; got"),
         (corpus, ["--vocab", tmp_path / "none.tsv"], "--vocab: no such file"),

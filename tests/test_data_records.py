@@ -98,7 +98,7 @@ def test_a_text_of_ten_megabytes_is_read(tmp_path: Path) -> None:
         ("t.csv", 'text,labels\n"a\nb",x\n"c,y\n', 4, "not readable as a table"),
         ("t.csv", "words,marks\na,x\n", 2, "no 'text' and 'labels' here; got 'words, marks'"),
         ("t.csv", "words,marks\na,x\n", 2, "Line 1 is read as the header: add one, or name the column with"),
-        ("t.csv", "text,labels\na,x,y\n", 2, "2 fields expected; got 3. The fields are cut at ','; --delimiter"),
+        ("t.csv", "text,labels\na,x,y\n", 2, "2 fields expected; got 3. Fields are separated by ','; --delimiter"),
         ("t.tsv", "text,labels\na,x\n", 2, "no 'text' and 'labels' here; got 'text,labels'"),
         ("t.parquet", b"PAR1 and nothing else", 1, "not readable as Parquet"),
         ("t.txt", "just text\n", 1, "neither an XC nor a fastText file"),

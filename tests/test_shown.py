@@ -48,7 +48,7 @@ def test_help_explains_every_setting_with_the_words_of_the_command_line() -> Non
 def test_help_prints_docstring_and_settings() -> None:
     """`help` is pydoc: it takes nothing but a text that stands in the class itself."""
     shown = pydoc.plain(pydoc.render_doc(xclearn.SparseOneVsAll))
-    assert "Sparse linear classifiers against all documents" in shown
+    assert "Sparse linear classifiers on all documents" in shown
     cost = next(row for row in config.describe(find("sparse_one_vs_all")) if row.name == "cost")
     assert f"cost: {cost.type} = {cost.default}" in shown
     assert cost.help in shown
