@@ -11,6 +11,7 @@ from planted import planted, relevant_first
 
 from xclearn import config, load
 from xclearn.algorithms.astec import Astec
+from xclearn.algorithms.astec.surrogates import UNTRAINED
 from xclearn.config import AUTO
 from xclearn.data import Dataset
 from xclearn.errors import ConfigError, MissingExtra
@@ -32,6 +33,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     **{f"surrogate {kind}": {"surrogate": kind} for kind in ("correlated_clusters", "hashing", "projection")},
     "surrogate selection": {"surrogate": "selection", "n_clusters": 8},
     "surrogate word vectors": {"surrogate": "word_vectors"},
+    "surrogate skip-gram": {"surrogate": "skip_gram", "embedding_dim": 128},  # words have no company here but noise
     "no surrogate: DeepXML-ANNS": {"surrogate": "none", "negatives": "both", "rebuild_every": 5},
     **{
         f"negatives {kind}": {"negatives": kind}
@@ -47,6 +49,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "squared hinge on lists": {"loss": "squared_hinge", "negatives": "both"},
     "plain fusion": {"fusion": "plain", "fusion_weight": 0.5},
     "re-ranker": {"reranker_epochs": 12, "reranker_size": 6},
+    "re-ranker, mixed on two levels": {"reranker_epochs": 12, "reranker_size": 6, "fusion": "two_levels"},
     "ensemble": {"n_members": 2},
     "encoder multilayer: MACH in DeepXML": {"encoder": {"kind": "multilayer", "dropout": 0.1}, "surrogate": "hashing"},
     "encoder convolution: XML-CNN in DeepXML": {
@@ -61,7 +64,7 @@ CHOICES: dict[str, dict[str, Any]] = {
 def made(**settings: Any) -> Astec:
     """Short, with what of RATES and LISTS the choice has a use for."""
     given = {"reranker_epochs": 0, **SHORT, **settings}
-    unused = {"surrogate_epochs", "surrogate_lr"} if given.get("surrogate") in ("none", "word_vectors") else set()
+    unused = {"surrogate_epochs", "surrogate_lr"} if given.get("surrogate") in UNTRAINED else set()
     unused |= {"extreme_epochs", "extreme_lr"} if given.get("classifier", "rows") != "rows" else set()
     unused |= set() if given["reranker_epochs"] else {"reranker_lr"}
     unused |= (
@@ -87,6 +90,32 @@ def test_a_choice_trains_end_to_end(data, choice, tmp_path):
     assert (again.ids == fitted.predict(data.test.documents).ids).all()
 
 
+@pytest.mark.parametrize("surrogate", ["word_vectors", "clusters"])
+def test_tokens_start_from_a_file(data, tmp_path, surrogate):
+    """Untrained they are what is served; a task that is trained next to not at all starts from them."""
+    rng = np.random.default_rng(0)
+    vectors = {f"own{label}": rng.normal(size=48) for label in range(N_LABELS)}
+    lines = [f"{word} {' '.join(f'{value:.6f}' for value in vector)}" for word, vector in vectors.items()]
+    (tmp_path / "a.vec").write_text("\n".join(lines) + "\n")
+    slow = {"surrogate_lr": 1e-12} if surrogate == "clusters" else {}
+    fitted = made(word_vectors=str(tmp_path / "a.vec"), surrogate=surrogate, **slow).fit(data, device="cpu")
+    servable = fitted.model.servable
+    tokens = servable.vectoriser.tokens(range(servable.vectoriser.n_features))
+    for word, vector in vectors.items():
+        found = servable.encoders["shortlist"].token_embeddings[tokens.index(word)]
+        np.testing.assert_allclose(found, vector, atol=1e-5)
+    assert fitted.model.about["training"]["tokens_with_word_vectors"].startswith(f"{N_LABELS} of ")
+
+
+def test_chances_mixed_on_two_levels_are_another_score(data):
+    """The same training; the paper's mix of three chances is not the mix of logits."""
+    scores = []
+    for fusion in ("plain", "two_levels"):
+        fitted = made(reranker_epochs=4, reranker_size=6, fusion=fusion, fusion_weight=0.4).fit(data, device="cpu")
+        scores.append(fitted.predict(data.test.documents[:8]).scores)
+    assert np.abs(scores[0] - scores[1]).max() > 1e-3
+
+
 # What bad input gets
 
 
@@ -104,6 +133,11 @@ def test_a_choice_trains_end_to_end(data, choice, tmp_path):
             {"surrogate": "word_vectors", "vectoriser": "sequences"},
             r"surrogate: word vectors need an encoder that sums them; got 'word_vectors'",
         ),
+        (
+            {"word_vectors": "a.vec", "vectoriser": "sequences"},
+            r"word_vectors: word vectors need an encoder that sums them; got 'a.vec'",
+        ),
+        ({"fusion": "two_levels"}, r"fusion: nothing reads this .* got 'two_levels'.* set reranker_epochs"),
     ],
 )
 def test_settings_that_do_not_fit_the_data_are_refused_by_name(data, settings, sentence):

@@ -13,7 +13,7 @@ from xclearn.algorithms.astec.surrogates import (
     usual_outputs,
 )
 from xclearn.errors import ConfigError
-from xclearn.parts.frozen import latent_tokens
+from xclearn.parts.frozen import latent_tokens, skip_gram_tokens
 
 CPU = torch.device("cpu")
 
@@ -88,6 +88,28 @@ def test_word_vectors_bring_words_of_a_topic_together(topics):
     same = topic[:, None] == topic[None]
     print(f"within {cosine[same].mean():.3f}, across {cosine[~same].mean():.3f}")
     assert cosine[same].mean() > cosine[~same].mean() + 0.3
+
+
+def test_skip_gram_tells_a_token_by_the_company_it_keeps():
+    """Two words that never meet but share their neighbours are alike; words of another topic are not."""
+    rng = np.random.default_rng(0)
+    rows = np.zeros((400, 22), dtype=np.float32)
+    for row in rows:
+        topic = rng.integers(2)
+        row[2 + 10 * topic + rng.permutation(10)[:4]] = 1
+        row[rng.integers(2)] = topic == 0  # words 0 and 1 come with topic 0, one or the other
+    table = skip_gram_tokens(sp.csr_matrix(rows), 8, seed=0)
+    np.testing.assert_allclose(table[:, 4:], -table[:, :4])
+    cosine = table[:, :4] @ table[:, :4].T
+    print(f"the two {cosine[0, 1]:.2f}, their topic {cosine[0, 2:12].mean():.2f}, other {cosine[0, 12:].mean():.2f}")
+    assert (rows[:, 0] * rows[:, 1]).sum() == 0
+    assert cosine[0, 1] > 0.9
+    assert cosine[0, 2:12].mean() > cosine[0, 12:].mean() + 0.5
+
+
+def test_dense_features_have_no_skip_gram():
+    with pytest.raises(ConfigError, match="dense features have no tokens"):
+        skip_gram_tokens(np.eye(3, dtype=np.float32), 2, seed=0)
 
 
 def test_a_wide_table_from_few_words_ends_in_zeros():

@@ -20,6 +20,7 @@ VARIANTS = {
     "exact": {"ranker": "exact"},
     "sampled": {"ranker": "sampled", "n_negatives": 20},
     "shortlist": CLUSTERS,
+    "shortlist, clusters by the blocks of their labels": CLUSTERS | {"meta_text": "sum_of_blocks"},
     "shortlist, only what it found": CLUSTERS | {"add_positives": False, "beam": 4},
     "lite": {"ranker": "sampled", "freeze_tokens": True},
     "no-init": {"ranker": "exact", "refinement": "random"},

@@ -25,6 +25,8 @@ VARIANTS = {
     "sampled": {"ranker": "sampled", "n_negatives": 20, "game": 0.25},
     "ECLARE": SHORTLIST | {"combine": "attention", "game": 0.5, "least_cosine": 0.0, "freeze_tokens": True},
     "paper's GAME": SHORTLIST | {"combine": "attention_sigmoid", "game": 1.0, "cluster_game": 1.0},
+    "the paper's G_M": SHORTLIST | {"between_clusters": "means", "cluster_game": 1.0},
+    "convolved texts train the tokens": {"ranker": "sampled", "n_negatives": 20, "convolved_gradient": True},
     "NoGraph": SHORTLIST | NO_GRAPH | {"negatives": "clusters", "game": 0.0},
     "Cooc": SHORTLIST | {"graph": {"source": "cooccurrence"}},
     "PN": SHORTLIST | {"graph": {"normalisation": "perron"}},
@@ -71,6 +73,19 @@ def test_what_is_served_follows_from_ranker_and_game(data):
     ensemble = served(ranker="exact", n_members=2)
     assert isinstance(ensemble, Ensemble)
     assert len(ensemble.members) == 2
+
+
+def test_the_papers_game_passes_scores_against_the_edges_and_its_cluster_graph_is_a_mean(data):
+    """p = G p̃ in the paper, p̃ G in its code, which also sums the edges between two clusters and scales them again."""
+
+    def graph(**settings):
+        candidates = make({**SHORTLIST, **settings}, ONCE).fit(data, device="cpu").model.servable.candidates
+        return candidates.game.graph.matrix.toarray()
+
+    code, turned, means = graph(cluster_game=0.5), graph(cluster_game=1.0), graph(between_clusters="means")
+    np.testing.assert_array_equal(turned, code.T)
+    assert not np.array_equal(code, code.T)
+    assert np.abs(means - code).max() > 0.1
 
 
 def test_frozen_tokens_are_those_of_the_first_module(data):

@@ -76,9 +76,9 @@ def test_a_label_without_documents_is_found_by_its_text_alone(planted_texts, alg
 
 @pytest.mark.parametrize("algorithm", BOTH, ids=ids_of_both)
 def test_the_weight_is_automatic_and_recorded(planted_texts, algorithm):
-    assert fitted(algorithm, planted_texts).resolved_ == {"label_text_weight": 0.15}
+    assert fitted(algorithm, planted_texts).resolved_ == {"cost": 1.0, "label_text_weight": 0.15}
     nameless = dataclasses.replace(planted_texts, labels=LabelSet(planted_texts.labels.names))
-    assert fitted(algorithm, nameless).resolved_ == {"label_text_weight": 0.0}
+    assert fitted(algorithm, nameless).resolved_ == {"cost": 1.0, "label_text_weight": 0.0}
     with pytest.raises(DataError, match="label_text_weight needs label texts"):
         fitted(algorithm, nameless, label_text_weight=0.1)
 
@@ -99,7 +99,20 @@ def test_a_hold_out_chooses_the_weight(algorithm):
     assert chosen.label_text_weight is AUTO  # fit changes no setting
     assert chosen.resolved_["label_text_weight"] > 0
     given = fitted(algorithm, data, stopping=Stopping(metric="P@1", hold_out=0.2), label_text_weight=0.0)
-    assert given.resolved_ == {}
+    assert given.resolved_ == {"cost": 1.0}
+
+
+@pytest.mark.parametrize("algorithm", BOTH, ids=ids_of_both)
+def test_the_logistic_loss_is_not_left_too_small_to_learn_from_two_documents(algorithm):
+    """Its gradient is bounded by the cost: at 1 a label of two documents never reaches a chance of one half."""
+    first = told_by_text_only()
+    twice = Split([*first.train.documents] * 2, sp.csr_matrix(sp.vstack([first.train.relevance] * 2)))
+    data = Dataset("twice", twice, LabelSet(first.labels.names))
+    usual, small = fitted(algorithm, data, loss="logistic"), fitted(algorithm, data, loss="logistic", cost=1.0)
+    assert usual.resolved_["cost"] == 30.0
+    best = [each.predict(first.train.documents[:50], 1).scores[:, 0].mean() for each in (usual, small)]
+    print(f"mean score of the first label: {best[0]:.2f}, at a cost of 1 {best[1]:.2f}")
+    assert best[0] > 0.5 > best[1]
 
 
 # Resuming

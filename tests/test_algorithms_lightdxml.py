@@ -20,7 +20,14 @@ from xclearn.errors import ConfigError, DataError, MissingExtra
 from xclearn.training.prepare import Size
 
 N_LABELS = 16
-SHORT = {"model_epochs": 10, "label_epochs": 2, "batch_size": 16, "embedding_dim": 32, "shortlist_size": 8}
+SHORT = {
+    "model_epochs": 10,
+    "label_epochs": 2,
+    "batch_size": 16,
+    "embedding_dim": 32,
+    "shortlist_size": 8,
+    "dropout": 0.3,
+}
 LISTED = {"negatives": "nearest", "refresh_every": 4}
 CHOICES: dict[str, dict[str, Any]] = {
     "against all labels": {"negatives": "all"},

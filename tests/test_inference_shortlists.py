@@ -11,7 +11,7 @@ from xclearn.errors import ModelError
 from xclearn.inference import Model, load_model, save_model
 from xclearn.inference.arrays import sigmoid
 from xclearn.inference.components import AllLabels, Classifier, Product
-from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix, best_paths, log_odds
+from xclearn.inference.shortlists import CentroidSearch, LearnedEdges, Mix, TwoLevelMix, best_paths, log_odds
 
 EYE = np.eye(3, dtype=np.float32)
 CENTRES = np.array([[1, 0, 0], [0, 1, 0], [0.6, 0.8, 0], [0, 0, 1]], dtype=np.float32)
@@ -98,6 +98,16 @@ def test_mix_by_hand(by_row):
     np.testing.assert_allclose(mix(candidate, logits)[0, :2], 0.25 * scored + 0.75 * similar, rtol=1e-6)
 
 
+def test_a_mix_on_two_levels_by_hand():
+    candidate = np.array([[0.2, -np.inf]])
+    logits = [np.array([[1.0, -np.inf]]), np.array([[4.0, -np.inf]])]
+    first, again, similar = (1 / (1 + np.exp(-logit)) for logit in (1.0, 4.0, 0.2))
+    expected = 0.6 * again + 0.4 * (0.25 * first + 0.75 * similar)
+    np.testing.assert_allclose(TwoLevelMix(0.25, 0.6)(candidate, logits), [[expected, 0]], rtol=1e-6)
+    single_level = Mix([0.4, 0.6], 0.25, False)(candidate, logits)
+    assert abs(single_level[0, 0] - expected) > 0.05
+
+
 def test_missing_candidates_do_not_count_as_the_largest_of_a_row():
     """Label 1 has two centres, so the scorer is asked for row −1 nowhere; the clusters of another stage are uneven."""
     candidate, logits = np.array([[0.5, -np.inf]]), [np.array([[1.0, -np.inf]])]
@@ -138,6 +148,7 @@ def test_log_odds_are_undone_by_the_logistic():
         ({"fusion": Mix([1.0], 0.5, True), "candidates": AllLabels()}, "mix.v1"),
         ({"fusion": Mix([1.0, 1.0], 0.5, True), "candidates": CENTROIDS}, "mix.v1"),
         ({"fusion": Mix([1.0], 1.5, True), "candidates": CENTROIDS}, "mix.v1"),
+        ({"fusion": TwoLevelMix(0.5, 0.5), "candidates": CENTROIDS}, "two_level_mix.v1"),
     ],
 )
 def test_what_does_not_fit_is_refused(parts, message):

@@ -100,6 +100,14 @@ def test_the_graph_of_clusters_sums_the_weights_between_their_labels():
     assert graphs.cluster_graph(graph, members, 5).toarray().tolist() == [[4, 7], [5, 2]]
 
 
+def test_the_papers_cluster_graph_is_the_mean_weight_between_labels_of_two_clusters():
+    """MᵀGM with columns of M that sum to one, by hand: cluster 0 has two labels, cluster 1 three."""
+    members = sp.csr_matrix(np.array([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]], dtype=np.float32))
+    graph = sp.csr_matrix(np.arange(25, dtype=np.float32).reshape(5, 5) / 10)
+    expected = [[0.3, 0.55], [1.55, 1.8]]
+    np.testing.assert_allclose(graphs.mean_cluster_graph(graph, members).toarray(), expected, rtol=1e-5)
+
+
 def test_neighbours_come_strongest_first_without_the_label():
     graph = sp.csr_matrix(np.array([[9.0, 2, 5, 2], *np.eye(4)[1:].tolist()]))
     ids, weights = graphs.neighbours(graph, 0)

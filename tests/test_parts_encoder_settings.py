@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import torch
 from tiny_transformer import DIM, write_tokeniser, write_transformer
 
+from xclearn import algorithms, config
 from xclearn.errors import ConfigError, DataError
 from xclearn.parts.encoder_settings import (
     BagSettings,
@@ -20,10 +21,13 @@ from xclearn.parts.encoder_settings import (
     encoder_for,
     encoder_weights,
     make_encoder,
+    usual_dim,
+    wider_dim,
 )
 from xclearn.parts.encoders import DocumentEncoder
 from xclearn.parts.rows import feature_rows
 from xclearn.text import Pretrained, Sequences, TextSettings, WordPiece, Words, vectoriser_for
+from xclearn.training.prepare import Size
 
 TEXTS = ["red stone", "green water", "blue stones and water", ""]
 CPU, OUT = torch.device("cpu"), 6
@@ -156,3 +160,32 @@ def test_an_encoder_that_does_not_read_the_vectorisers_tokens_is_refused(setting
 def test_features_have_no_order_to_read(settings, documents):
     with pytest.raises(DataError, match="reads texts in their order"):
         made(settings, Words(), documents)
+
+
+@pytest.mark.parametrize(
+    ("n_labels", "device", "usual", "wider"),
+    [
+        (100, "cpu", 32, 80),
+        (4_271, "cpu", 126, 254),
+        (20_000, "cpu", 126, 254),
+        (20_001, "cpu", 126, 126),
+        (4_271, "cuda", 510, 510),
+        (1_000_000, "cuda", 302, 302),
+    ],
+)
+def test_vectors_are_longer_where_labels_are_few_on_a_cpu_too_for_who_asks(n_labels, device, usual, wider):
+    assert (usual_dim(n_labels, device), wider_dim(n_labels, device)) == (usual, wider)
+
+
+@pytest.mark.parametrize(
+    ("n_documents", "n_labels", "passes", "epochs"),
+    [(4_000, 159, 25, 25), (20_000, 10_000, 12, 25), (45_000, 4_271, 10, 15), (4_000, 30_000, 14, 25)],
+)
+def test_small_sets_are_passed_over_25_times_at_most_and_with_more_dropout(n_documents, n_labels, passes, epochs):
+    size = Size(n_documents, n_labels, 40_000, 10 * n_documents, 3 * n_documents, 0)
+    light = algorithms.find("lightdxml")()._resolve(size, "cpu")
+    one = algorithms.find("one_vs_all")()._resolve(size, "cpu")
+    assert (light.model_epochs, one.epochs) == (passes, epochs)
+    few = n_labels <= 20_000
+    assert (light.dropout, one.dropout, one.encoder.dropout) == ((0.5, 0.5, 0.5) if few else (0.3, 0.3, 0.3))
+    assert config.build(type(one), {"dropout": 0.1}, "one_vs_all")._resolve(size, "cpu").encoder.dropout == 0.1

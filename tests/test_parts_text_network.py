@@ -9,7 +9,14 @@ import torch
 
 from xclearn.algorithms.eclare.over_graph import texts_over_graph
 from xclearn.parts.rows import SparseRows
-from xclearn.parts.text_network import Blocks, EmbeddingBlock, OutputTexts, TextNetwork, first_refinement
+from xclearn.parts.text_network import (
+    Blocks,
+    EmbeddingBlock,
+    OutputTexts,
+    SummedTexts,
+    TextNetwork,
+    first_refinement,
+)
 
 V, D, OUTPUTS = 30, 6, 20
 CPU = torch.device("cpu")
@@ -66,6 +73,44 @@ def test_classifiers_of_some_outputs_are_rows_of_all_classifiers_and_have_the_sa
         gradients.append([made.table.grad, made.refinement.grad, made.bias.grad, weight.detach()])
     for whole, part in zip(*gradients, strict=True):
         assert torch.allclose(whole, part, atol=1e-5)
+
+
+@pytest.mark.parametrize("outputs", [None, torch.tensor([2, 0])])
+def test_the_part_of_a_cluster_may_be_the_sum_of_its_labels_blocks(outputs):
+    """DECAF's û¹ by a loop over labels; the block of the summed text is something else."""
+    cluster_of_label = np.arange(OUTPUTS) % 3
+    members = sp.csr_matrix((np.ones(OUTPUTS, np.float32), (cluster_of_label, np.arange(OUTPUTS))), (3, OUTPUTS))
+    summed_texts = sp.csr_matrix(members @ texts())
+    summed_texts.sort_indices()
+    sums = OutputTexts(SparseRows.of(summed_texts, CPU))
+    made = network()
+    each = made.classifiers()[0].detach()  # of labels: block(E z)
+    summed = SummedTexts(OutputTexts(SparseRows.of(texts(), CPU)), SparseRows.of(members, CPU), sums)
+    found = summed.through(made.text_block, made.table, outputs, sparse=False).detach()
+    chosen = range(3) if outputs is None else outputs.tolist()
+    expected = torch.stack([sum(each[label] for label in range(OUTPUTS) if label % 3 == c) for c in chosen])
+    assert torch.allclose(found, expected, atol=1e-4)
+    assert not torch.allclose(found, sums.through(made.text_block, made.table, outputs, sparse=False), atol=1e-2)
+    assert torch.allclose(
+        summed.embed(made.table, outputs, sparse=False), sums.embed(made.table, outputs, sparse=False)
+    )
+
+
+def test_convolved_texts_train_the_token_table_only_where_that_is_asked_for():
+    """Rows 0 to 9 of the table are read by neighbours alone."""
+    own, near = texts().tolil(), texts(1).tolil()
+    own[:, :10] = 0
+    over_graph = [OutputTexts(SparseRows.of(sp.csr_matrix(near), CPU))]
+    moved = []
+    for wanted in (True, False):
+        table = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
+        blocks = Blocks(0.0, True, convolved_gradient=wanted)
+        rows = [OutputTexts(SparseRows.of(sp.csr_matrix(own), CPU)), *over_graph]
+        made = TextNetwork(table, rows, blocks, use_text=True, refinement=None, sparse=False)
+        made.classifiers()[0].sum().backward()
+        moved.append(float(made.table.grad[:10].abs().sum()))
+    assert moved[0] > 0.1
+    assert moved[1] == 0
 
 
 def test_a_classifier_is_the_gated_sum_of_text_and_refinement():

@@ -11,6 +11,7 @@ from torch import nn
 
 from xclearn.algorithms.astec.surrogates import ProjectionTask
 from xclearn.config import AUTO
+from xclearn.inference.shortlists import TwoLevelMix
 from xclearn.parts.encoder_settings import BagSettings
 from xclearn.parts.encoders import BagEncoder
 from xclearn.parts.row_training import Negatives, RowTask
@@ -128,5 +129,6 @@ def test_a_re_ranker_of_more_labels_than_there_are_is_trained_on_all():
 
 
 def test_the_mix_of_one_scorer_and_of_two():
-    assert dataclasses.astuple(reranker_mix(1, 0.6, AUTO, by_row=True)) == ([1.0], 1.0, True)
-    assert dataclasses.astuple(reranker_mix(2, 0.6, 0.0, by_row=False)) == (pytest.approx([0.4, 0.6]), 0.0, False)
+    assert dataclasses.astuple(reranker_mix(1, 0.6, AUTO, "row_max")) == ([1.0], 1.0, True)
+    assert dataclasses.astuple(reranker_mix(2, 0.6, 0.0, "plain")) == (pytest.approx([0.4, 0.6]), 0.0, False)
+    assert reranker_mix(2, 0.6, 0.3, "two_levels") == TwoLevelMix(0.3, 0.6)

@@ -79,7 +79,7 @@ def _paper(name: str, title: str, algorithm: str, settings: str = "", source: st
 _VARIANTS = [
     (re.sub(r"[^a-z0-9]+", "-", name.split(", ")[-1].lower()), name, line.split("restart_blocks=true", 1)[1].strip())
     for table, name, line in ECLARE_TABLES
-    if table == "5" and "ranker=shortlist" in line and name not in ("ECLARE", "8K")
+    if table == "5" and "ranker=shortlist" in line and name not in ("ECLARE", "8K: a quarter of the clusters")
 ]
 _ECLARE = "vectoriser=words n_members=1"
 

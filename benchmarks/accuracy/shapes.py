@@ -42,7 +42,8 @@ _PEER = "omikuji Bonsai x3"
 def main() -> None:
     """Train and measure each algorithm on the cut."""
     arguments = _arguments()
-    data = cut(load_dataset(arguments.data), arguments.documents, arguments.seed)
+    data = load_dataset(arguments.data)
+    data = cut(two_steps(data, arguments.two_steps), arguments.documents, arguments.seed)
     if arguments.without_label_text:
         data = dataclasses.replace(data, labels=LabelSet(data.labels.names, None))
     test = data.split("test")
@@ -64,6 +65,32 @@ def main() -> None:
         found = {name: round(report.values[name], 2) for name in (*SHOWN, "PSP@3", "nDCG@5")}
         record("shapes", facts | {"algorithm": wanted} | found | said | {"peak_mib": peak_mib()})
         print(f"{wanted:24} {' '.join(f'{found[name]:6.2f}' for name in SHOWN)} {said}", flush=True)
+
+
+def two_steps(data: Dataset, n_labels: int) -> Dataset:
+    """Many labels a document: beside its own those of its labels, where these are documents of train themselves.
+
+    Of the labels the `n_labels` that then have most documents are kept; 0 leaves the set as it is.
+    """
+    if not n_labels:
+        return data
+    texts = data.labels.names if data.labels.texts is None else data.labels.texts
+    place = {text: row for row, text in enumerate(data.train.documents)}
+    found = np.array([place.get(text, -1) for text in texts])
+    itself = np.flatnonzero(found >= 0)
+    same = sp.csr_matrix((np.ones(len(itself)), (itself, found[itself])), (len(found), len(data.train)))
+    own = data.train.relevance > 0
+    relevance = sp.csr_matrix(own + own @ same @ own, dtype=np.float32)
+    relevance.data[:] = 1
+    counts = np.bincount(relevance.indices, minlength=relevance.shape[1])
+    kept = np.sort(np.argsort(-counts, kind="stable")[:n_labels])
+    names, kept_texts = [data.labels.names[label] for label in kept], take_documents(texts, kept)
+    narrow = dataclasses.replace(
+        data.train, relevance=relevance[:, kept], filter_pairs=np.empty((0, 2), dtype=np.int64)
+    )
+    narrow = narrow.take(np.flatnonzero(np.diff(narrow.relevance.indptr)))
+    labels = LabelSet(names, None if data.labels.texts is None else kept_texts)
+    return dataclasses.replace(data, name=f"{data.name}, two steps", train=narrow, labels=labels, dev=None, test=None)
 
 
 def cut(data: Dataset, n_documents: int, seed: int) -> Dataset:
@@ -154,6 +181,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("--documents", type=int, default=0)
+    said = "add the labels of a document's labels, and keep so many labels"
+    parser.add_argument("--two-steps", type=int, default=0, metavar="N", help=said)
     parser.add_argument("--without-label-text", action="store_true")
     parser.add_argument("--algorithms", nargs="+", default=["blend", _PEER])
     parser.add_argument("--device", default="auto")

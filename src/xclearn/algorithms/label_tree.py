@@ -26,12 +26,13 @@ from typing import Annotated, Any, ClassVar, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import AUTO, Count, Range, Rate, Span, Weight
+from xclearn.config import AUTO, Auto, Count, Range, Rate, Span, Weight
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import LabelTrees, Tree, TreeLevel
 from xclearn.labels.clustering import cluster_labels, label_centroids
 from xclearn.parts.game import GameStep
 from xclearn.parts.linear import (
+    USUAL_COST,
     Loss,
     Solver,
     leaf_order,
@@ -66,7 +67,7 @@ class LabelTree(Algorithm):
     branching: Annotated[int, Range(2)] = 2048  # children of a node, rounded down to a power of two
     max_leaf: Annotated[Count, Span(20, 400, log=True)] = 100  # maximum labels of a cluster
     loss: Loss = "squared_hinge"  # loss of every classifier
-    cost: Annotated[Rate, Span(0.1, 10.0, log=True)] = 1.0  # weight of the loss against regularisation
+    cost: Annotated[Auto[Rate], Span(0.1, 10.0, log=True)] = AUTO  # weight of the loss; auto: by the loss
     epochs: Count = 20  # maximum passes of the solver over its examples
     threshold: Annotated[Weight, Span(0.01, 0.3, log=True)] = 0.1  # weights of at most this magnitude are dropped
     beam: Annotated[Count, Span(5, 40, log=True)] = 10  # nodes kept per level by the search
@@ -75,7 +76,8 @@ class LabelTree(Algorithm):
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002
-        return {"label_text_weight": usual_text_weight(size.n_label_entries, chosen_later=self.stopping is not None)}
+        weight = usual_text_weight(size.n_label_entries, chosen_later=self.stopping is not None)
+        return {"cost": USUAL_COST[self.loss], "label_text_weight": weight}
 
     def _plan(self, size: Size, device: str) -> Plan:
         widths = [*level_widths(size.n_labels, self.branching, self.max_leaf), size.n_labels]

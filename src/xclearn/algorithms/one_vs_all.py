@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, final
 
-from xclearn.config import Share, Span
-from xclearn.parts.encoder_settings import encoder_for
+from xclearn.config import AUTO, Auto, Share, Span
+from xclearn.parts.encoder_settings import FEW_LABELS, encoder_for, wider_dim
 from xclearn.training.prepare import Size
 from xclearn.training.row_algorithm import RowAlgorithm, usual_exact_labels
 
@@ -32,14 +32,19 @@ class OneVsAll(RowAlgorithm):
 
     name: ClassVar[str] = "one_vs_all"
 
-    dropout: Annotated[Share, Span(0.0, 0.6)] = 0.3  # dropout of the encoder if that is auto
+    dropout: Annotated[Auto[Share], Span(0.0, 0.6)] = AUTO  # dropout of the encoder if that is auto
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         gpu = device == "cuda"
+        few = not gpu and size.n_labels <= FEW_LABELS
+        usual = 0.5 if few else 0.3
+        dropout = usual if self.dropout is AUTO else self.dropout
+        dim = wider_dim(size.n_labels, device) if few else min(302 if gpu else 126, 2 * math.isqrt(size.n_labels))
         return {
-            "encoder": replace(encoder_for(self.vectoriser), dropout=self.dropout),
-            "embedding_dim": min(302 if gpu else 126, max(32, 2 * math.isqrt(size.n_labels))),
-            "epochs": min(100, max(20 if gpu else 15, 500_000 // size.n_documents)),
+            "dropout": usual,
+            "encoder": replace(encoder_for(self.vectoriser), dropout=dropout),
+            "embedding_dim": max(32, dim),
+            "epochs": min(25, max(20 if gpu else 15, 500_000 // size.n_documents)),  # more overfit small sets
             "batch_size": min(1024, max(16, size.n_documents // 50)),
             "exact_labels": usual_exact_labels(size, device),
         }

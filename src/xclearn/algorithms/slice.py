@@ -4,8 +4,8 @@ From Jain et al., "Slice: Scalable Linear Extreme Classifiers Trained on 100 Mil
 2019). Each document has a shortlist of the labels with the nearest centroids; a label is trained on the documents that
 have it on their shortlist. It trains on a CPU.
 
-Differences from the paper: vectors of texts come from a truncated SVD of their TF-IDF rows instead of pretrained word
-vectors (dense features are used directly); the solver is dual coordinate descent on the squared hinge.
+Differences from the paper: vectors of texts come from a truncated SVD of their TF-IDF rows unless `word_vectors` is set
+(dense features are used directly); the solver is dual coordinate descent on the squared hinge.
 
 Good for: vectors that you already have, and a CPU.
 Cost: one linear classifier per label on shortlists; no encoder is trained.
@@ -36,6 +36,7 @@ from xclearn.training.prepare import Prepared, Size
 from xclearn.training.run import Run
 from xclearn.training.scoring import best_fusion_weight
 from xclearn.training.stage import Stage, Stopping
+from xclearn.training.token_table import start_from
 
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # candidates
 _FUSION_WEIGHT = 0.9
@@ -52,6 +53,7 @@ class Slice(Algorithm):
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of text vectors
+    word_vectors: str | None = None  # token vectors: a file, a transformer's folder or minilm; none: truncated SVD
     shortlist_size: _ShortlistSize = 300  # labels of a shortlist, also scored when predicting
     search: Auto[Method] = AUTO  # exact, or a faiss index; auto: by the number of labels and what is installed
     epochs: Count = 20  # maximum passes of the solver over its examples
@@ -65,6 +67,8 @@ class Slice(Algorithm):
     def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:  # noqa: ARG002
         if size.dense and self.embedding_dim != size.n_features:
             yield f"set it to the {size.n_features} of the dense features", "embedding_dim"
+        if size.dense:
+            yield "give texts instead of dense features", "word_vectors"
 
     def _plan(self, size: Size, device: str) -> Plan:
         dim = self.embedding_dim
@@ -82,8 +86,8 @@ class Slice(Algorithm):
         return Plan(device=device, data=4 * size.n_documents * dim + 8 * size.n_feature_entries, stages=(cost,))
 
     def _stages(self, data: Prepared, run: Run) -> Iterator[Stage]:
-        table = run.keep("vectors", lambda: self._table(data, run))
-        layers: list[Layer] = [] if data.size.dense else [Relu()]
+        table = self._table(data, run)
+        layers: list[Layer] = [] if data.size.dense or self.word_vectors is not None else [Relu()]
         self.encoder_ = Bag(table, layers)
         vectors = self.encoder_.encode(data.features)
         rows = torch.from_numpy(vectors)
@@ -105,4 +109,9 @@ class Slice(Algorithm):
         """Token vectors (V, D); the identity for dense features."""
         if data.size.dense:
             return np.eye(data.size.n_features, self.embedding_dim, dtype=np.float32)
-        return latent_tokens(data.features, self.embedding_dim, run.seed_of("vectors"))
+        if self.word_vectors is not None:  # a token that it does not know counts for nothing
+            table = torch.zeros(data.size.n_features, self.embedding_dim)
+            start_from(table, self.word_vectors, data, run)
+            return table.numpy()
+        dim = self.embedding_dim
+        return run.keep("vectors", lambda: latent_tokens(data.features, dim, run.seed_of("vectors")))

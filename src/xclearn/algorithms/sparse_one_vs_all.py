@@ -22,10 +22,11 @@ from typing import Annotated, Any, ClassVar, final
 import numpy as np
 import scipy.sparse as sp
 
-from xclearn.config import AUTO, Count, Rate, Span, Weight
+from xclearn.config import AUTO, Auto, Count, Rate, Span, Weight
 from xclearn.inference.servable import Servable
 from xclearn.inference.sparse import SparseClassifier
 from xclearn.parts.linear import (
+    USUAL_COST,
     LevelProblems,
     Loss,
     Solver,
@@ -57,14 +58,15 @@ class SparseOneVsAll(Algorithm):
 
     vectoriser: Words | WordPiece | Subwords = field(default_factory=Words)  # how texts become tokens
     loss: Loss = "squared_hinge"  # loss of every classifier
-    cost: Annotated[Rate, Span(0.1, 10.0, log=True)] = 1.0  # weight of the loss against regularisation
+    cost: Annotated[Auto[Rate], Span(0.1, 10.0, log=True)] = AUTO  # weight of the loss; auto: by the loss
     epochs: Count = 20  # maximum passes of the solver over its examples
     threshold: Annotated[Weight, Span(0.005, 0.2, log=True)] = 0.05  # weights of at most this magnitude are dropped
     label_text_weight: LabelTextWeight = AUTO  # weight of the cosine with the label's text; 0: do not use it
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002
-        return {"label_text_weight": usual_text_weight(size.n_label_entries, chosen_later=self.stopping is not None)}
+        weight = usual_text_weight(size.n_label_entries, chosen_later=self.stopping is not None)
+        return {"cost": USUAL_COST[self.loss], "label_text_weight": weight}
 
     def _plan(self, size: Size, device: str) -> Plan:
         words = size.n_feature_entries / max(1, size.n_documents)

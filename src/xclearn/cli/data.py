@@ -1,4 +1,4 @@
-"""`xc data`: list, stats, validate, graph, split and convert. Parses, calls and prints; data/ does the counting."""
+"""`xc data`: look at, check, cut, convert and fetch data sets. Parses, calls and prints; data/ does the counting."""
 
 from __future__ import annotations
 
@@ -137,6 +137,30 @@ def convert(
 
     write_dataset(read_data(data, reading), folder, format)
     typer.echo(f"Written to {folder}.", err=True)
+
+
+@data_app.command()
+def download(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="A published set; without it all are listed.")] = "",
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[FOLDER]", help="The new folder; else one of the set's name.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="ARCHIVE", help="Its zip file, or another address of it.")
+    ] = None,
+    sha256: Annotated[str | None, typer.Option("--sha256", metavar="HASH", help="What the archive must be.")] = None,
+) -> None:
+    """Fetch a data set of the Extreme Classification Repository as a data folder; its headers are checked."""
+    from xclearn.data.published import PUBLISHED, download_dataset
+
+    if name:
+        found = download_dataset(name, folder, source=source, sha256=sha256)
+        typer.echo(f"Written to {found.folder}; the archive's SHA-256 is {found.sha256}.", err=True)
+        return
+    counts = [
+        (key, f"{each.train:,} + {each.test:,}", f"{each.labels:,}", each.address) for key, each in PUBLISHED.items()
+    ]
+    print_table(("name", "documents", "labels", "address"), counts)
 
 
 @data_app.command()

@@ -156,6 +156,33 @@ def _(fusion: Mix, core: Core) -> None:
     core.native.set_mix(fusion.scorer_weights, fusion.weight, fusion.by_row)
 
 
+@final
+@component("two_level_mix.v1")
+@dataclass(frozen=True)
+class TwoLevelMix(Fusion):
+    """β · σ(re-ranker) + (1 − β) · (α · σ(classifier) + (1 − α) · σ(candidate)): every score a chance of its own.
+
+    The mix of Astec's paper, α being `weight` and β `reranker_weight`. (It prints ỹ twice in the outer mix; the inner
+    score ŷ is meant.)
+    """
+
+    on_device = True
+    weight: Share  # of the classifier beside the candidates
+    reranker_weight: Share  # of the re-ranker beside both
+
+    def __call__(self, candidate: Array | None, logits: Sequence[Array]) -> Array:
+        assert candidate is not None  # `check` has seen to it
+        xp, there = arrays.module(candidate), candidate != -np.inf
+        similar, first, again = (xp.where(there, arrays.sigmoid(part), 0) for part in (candidate, *logits))
+        return self.reranker_weight * again + (1 - self.reranker_weight) * (
+            self.weight * first + (1 - self.weight) * similar
+        )
+
+    def fits(self, scope: Scope, /) -> None:
+        if not scope.sizes["searched"] or scope.sizes["scorers"] != 2:
+            raise ModelError("two_level_mix.v1 has no candidates, or not two scorers", got=scope.sizes["scorers"])
+
+
 def log_odds(chance: Array) -> Array:
     """log p / (1 − p), the inverse of σ; ±∞ at 1 and 0."""
     xp = arrays.module(chance)

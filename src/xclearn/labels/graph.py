@@ -256,6 +256,15 @@ def cluster_graph(graph: sp.csr_matrix, members: sp.csr_matrix, top: int) -> sp.
     return strongest_edges(_with_self(sp.csr_matrix(members @ graph @ members.T)), top)
 
 
+def mean_cluster_graph(graph: sp.csr_matrix, members: sp.csr_matrix) -> sp.csr_matrix:
+    """ECLARE's G_M = Mᵀ G M, the columns of M summing to one: the mean weight between the labels of two clusters.
+
+    `graph` is normalised, and so is this then; no edge is left out.
+    """
+    shares = row_shares(members)
+    return sp.csr_matrix(shares @ graph @ shares.T, dtype=np.float32)
+
+
 def neighbours(graph: sp.csr_matrix, label: int) -> tuple[np.ndarray, np.ndarray]:
     """The labels adjacent to this one and the edge weights, strongest first."""
     row = sp.csr_matrix(graph[[label]])

@@ -35,6 +35,7 @@ from xclearn.text import (
 )
 from xclearn.text.documents import TEXTS
 
+FEW_LABELS = 20_000  # up to which a CPU has the time for long vectors
 _MANY_LABELS = 200_000
 _VALUES_PER_LAYER = 17  # values per token and dimension that a transformer layer holds in a step
 
@@ -199,6 +200,13 @@ def usual_dim(n_labels: int, device: str) -> int:
     if device != "cuda":
         return min(126, max(32, 2 * math.isqrt(n_labels)))
     return min(510, max(32, 8 * math.isqrt(n_labels))) if n_labels <= _MANY_LABELS else 302
+
+
+def wider_dim(n_labels: int, device: str) -> int:
+    """The same, on a CPU too longer where labels are few, for an algorithm that gains by it."""
+    if device != "cuda" and n_labels <= FEW_LABELS:
+        return min(254, max(32, 8 * math.isqrt(n_labels)))
+    return usual_dim(n_labels, device)
 
 
 def encoder_for(text: TextSettings) -> EncoderSettings:

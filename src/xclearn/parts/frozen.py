@@ -12,8 +12,10 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
+from xclearn.errors import ConfigError
 from xclearn.inference.components import Classifier, Scorer
 from xclearn.inference.sparse import LabelTrees, Tree, TreeLevel
+from xclearn.kernels import topk_csr
 from xclearn.labels.clustering import cluster_labels, label_centroids
 from xclearn.labels.lists import padded_matrix
 from xclearn.parts.linear import LevelProblems, Solver, everything, leaf_order, level_widths, matrix_of, tree_levels
@@ -23,6 +25,7 @@ Frozen = Literal["label_tree", "slice", "sparse_one_vs_all"]
 _COST = 1.0  # weight of the loss against regularisation
 _BRANCHING, _MAX_LEAF, _BEAM = 2048, 100, 10  # of the tree
 _SEEDS = 1 << 32  # range of scikit-learn's seeds
+_CONTEXT = 64  # heaviest tokens of a document that are context of each other
 
 
 def solved(
@@ -97,6 +100,35 @@ def latent_tokens(features: sp.csr_matrix | np.ndarray, dim: int, seed: int) -> 
     table = np.zeros((features.shape[1], dim), dtype=np.float32)
     table[:, :half] = right.T
     table[:, half : 2 * half] = -right.T[:, : max(0, dim - half)]
+    return table
+
+
+def skip_gram_tokens(features: sp.csr_matrix | np.ndarray, dim: int, seed: int) -> np.ndarray:
+    """Token vectors (V, D) from which tokens come together: what skip-gram with negatives learns, without training.
+
+    Levy and Goldberg (2014): skip-gram factorises the pointwise mutual information of a token and its context, here
+    the other tokens of its document. Each direction stands with its opposite, as in `latent_tokens`.
+    """
+    if isinstance(features, np.ndarray):
+        raise ConfigError("dense features have no tokens", where="surrogate", got="skip_gram", allowed="texts")
+    heaviest, _ = topk_csr(features.indptr, features.indices, features.data, _CONTEXT)
+    there = padded_matrix(heaviest, features.shape[1])
+    there.data[:] = 1
+    together = sp.coo_matrix(there.T @ there)
+    others = together.row != together.col
+    row, column, counts = together.row[others], together.col[others], together.data[others].astype(np.float64)
+    sums = np.bincount(row, counts, minlength=features.shape[1])
+    information = np.log(counts * sums.sum() / (sums[row] * sums[column]))
+    kept = information > 0
+    matrix = sp.csr_matrix((information[kept], (row[kept], column[kept])), together.shape, dtype=np.float32)
+    half = min(max(1, dim // 2), *matrix.shape)
+    left, _ = singular_vectors(matrix, half, seed)
+    strength = np.sqrt(np.linalg.norm(matrix.T @ left, axis=0))  # roots of the singular values
+    vectors = left * strength
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    table = np.zeros((features.shape[1], dim), dtype=np.float32)
+    table[:, :half] = vectors
+    table[:, half : 2 * half] = -vectors[:, : max(0, dim - half)]
     return table
 
 

@@ -81,6 +81,42 @@ class OutputTexts:
             return product
         return bag_vectors(table, self.rows.take(outputs), sparse=sparse)
 
+    def through(
+        self, block: nn.Module, table: torch.Tensor, outputs: torch.Tensor | None, *, sparse: bool
+    ) -> torch.Tensor:
+        """block(E z) of the same."""
+        vectors: torch.Tensor = block(self.embed(table, outputs, sparse=sparse))
+        return vectors
+
+
+@final
+class SummedTexts:
+    """Clusters whose part is the sum of their labels' blocks, DECAF's û¹, instead of the block of their summed text."""
+
+    def __init__(self, labels: OutputTexts, members: SparseRows, sums: OutputTexts) -> None:
+        self.labels = labels  # L texts
+        self.members = members  # (K, L)
+        self.sums = sums  # K texts: where refinements start
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def embed(
+        self, table: torch.Tensor, outputs: torch.Tensor | None, *, sparse: bool, compute: torch.dtype = torch.float32
+    ) -> torch.Tensor:
+        """E u of the summed texts."""
+        return self.sums.embed(table, outputs, sparse=sparse, compute=compute)
+
+    def through(
+        self, block: nn.Module, table: torch.Tensor, outputs: torch.Tensor | None, *, sparse: bool
+    ) -> torch.Tensor:
+        """Σ block(E z) over the labels of all clusters, or of `outputs` (S,): (S, D)."""
+        clusters = torch.arange(len(self), device=table.device) if outputs is None else outputs
+        found = self.members.take(clusters)
+        labels, place = found.columns.unique(return_inverse=True)
+        parts = block(self.labels.embed(table, labels, sparse=sparse))
+        return torch.zeros(len(clusters), table.shape[1], device=table.device).index_add(0, found.owner, parts[place])
+
 
 class _StaticProduct(torch.autograd.Function):
     @staticmethod
@@ -95,7 +131,9 @@ class _StaticProduct(torch.autograd.Function):
         return None, ctx.product.back(outer[0]), None
 
 
-def first_refinement(texts: OutputTexts, table: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
+def first_refinement(
+    texts: OutputTexts | SummedTexts, table: torch.Tensor, noise: torch.Generator | None = None
+) -> torch.Tensor:
     """Initial refinements (S, D): E z, or noise with the same variance."""
     start = texts.embed(table.detach(), None, sparse=False)
     if noise is None:
@@ -126,6 +164,7 @@ class Blocks:
     dropout: float  # dropout after each ReLU
     spectral: bool  # matrices of spectral norm one
     after_convolution: AfterConvolution = "block"
+    convolved_gradient: bool = True  # whether convolved texts train the token table
 
     def make(self, dim: int) -> EmbeddingBlock:
         return EmbeddingBlock(dim, self.dropout, spectral=self.spectral)
@@ -145,7 +184,7 @@ class TextNetwork(nn.Module):
     def __init__(
         self,
         table: torch.Tensor,  # (V, D)
-        texts: Sequence[OutputTexts],  # texts of the outputs, then convolved once, twice, …
+        texts: Sequence[OutputTexts | SummedTexts],  # texts of the outputs, then convolved once, twice, …
         blocks: Blocks,
         *,
         use_text: bool,
@@ -170,6 +209,7 @@ class TextNetwork(nn.Module):
         self.convolved = convolved
         self.dropout = blocks.dropout
         self.use_text = use_text
+        self.convolved_gradient = blocks.convolved_gradient
         self.sparse = sparse
         self.refinement_update: RowSgd | None = None
 
@@ -189,11 +229,13 @@ class TextNetwork(nn.Module):
 
     def weighted_parts(self, outputs: torch.Tensor | None = None) -> list[torch.Tensor]:
         """The terms of the classifiers, each (S, D): text, convolved texts and refinement, if present."""
-        parts = [self.text_block(self.texts.embed(self.table, outputs, sparse=self.sparse))] if self.use_text else []
-        # A sparse gradient over the tokens of all neighbours would be about ten times as long.
-        table = self.table.detach() if self.sparse and self.use_text else self.table
+        sparse = self.sparse
+        parts = []
+        if self.use_text:
+            parts.append(self.texts.through(self.text_block, self.table, outputs, sparse=sparse))
+        table = self.table if self.convolved_gradient else self.table.detach()
         for block, texts in zip(self.graph_blocks, self.convolved, strict=True):
-            parts.append(block(texts.embed(table, outputs, sparse=self.sparse)))
+            parts.append(block(texts.embed(table, outputs, sparse=sparse)))
         if self.refinement is not None:
             parts.append(self._rows(self.refinement, outputs))
         return parts if len(parts) == 1 else self.combination(parts)
@@ -201,10 +243,12 @@ class TextNetwork(nn.Module):
     def mixture(self) -> Mixture | None:
         """The multiplied-out form of `classifiers`, if possible: a block on the text, optional gates and refinements.
 
-        None if texts are convolved over a graph, parts are weighted by attention, or there is no text.
+        None if texts are convolved over a graph or summed by cluster, parts are weighted by attention, or there is no
+        text.
         """
         combination = self.combination
-        if not self.use_text or self.convolved or not isinstance(combination, Gates):
+        summed = isinstance(self.texts, SummedTexts)
+        if not self.use_text or self.convolved or summed or not isinstance(combination, Gates):
             return None
         linear, block = self.text_block.linear, self.text_block
         through = block.block_gate.sigmoid()

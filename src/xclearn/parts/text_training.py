@@ -24,7 +24,7 @@ from xclearn.parts.label_rows import LabelRows
 from xclearn.parts.losses import all_outputs_loss, worth_measuring
 from xclearn.parts.pair_products import pair_scores
 from xclearn.parts.rows import FeatureRows, Gathered, SparseRows
-from xclearn.parts.text_network import OutputTexts, TextNetwork
+from xclearn.parts.text_network import OutputTexts, SummedTexts, TextNetwork
 from xclearn.parts.text_outputs import BatchScoring, mixture_loss
 
 _AT_ONCE = 1024  # documents per batch outside training
@@ -146,6 +146,10 @@ class ClusterOutputs:
     def members(self) -> sp.csr_matrix:
         """(K, L): 1 if the label is in the cluster."""
         return membership(self.cluster_of_label, len(self.labels))
+
+    def by_label(self, texts: OutputTexts) -> SummedTexts:
+        """The same clusters as sums over the blocks of their labels' `texts`."""
+        return SummedTexts(texts, SparseRows.of(self.members, self.labels.device), self.texts)
 
 
 def make_clusters(

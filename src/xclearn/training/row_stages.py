@@ -15,7 +15,7 @@ from torch import nn
 
 from xclearn.config import AUTO, Auto
 from xclearn.inference.servable import Servable
-from xclearn.inference.shortlists import Mix
+from xclearn.inference.shortlists import Mix, TwoLevelMix
 from xclearn.parts.classifiers import RowClassifier, row_width
 from xclearn.parts.cost import Weights
 from xclearn.parts.encoder_settings import EncoderSettings, make_encoder
@@ -31,6 +31,7 @@ from xclearn.training.scoring import served_score
 from xclearn.training.stage import Stage, Stopping, one_cycle
 
 ROW_LR = 0.1  # learning rate of rows by SGD, per document
+ScoreMix = Literal["plain", "row_max", "two_levels"]  # of the scores of classifier, re-ranker and similarity
 
 
 class Task(Protocol):
@@ -164,7 +165,10 @@ def reranker_task(
     return RowTask(encoder, classifier, documents, task.positives, first)
 
 
-def reranker_mix(n_scorers: int, reranker_weight: float, weight: float, *, by_row: bool) -> Mix:
+def reranker_mix(n_scorers: int, reranker_weight: float, weight: Auto[float], kind: ScoreMix) -> Mix | TwoLevelMix:
     """Mix a classifier, and a re-ranker if there is one, with the similarity; AUTO means not chosen yet."""
+    chosen = 1.0 if weight is AUTO else weight
+    if kind == "two_levels" and n_scorers == 2:
+        return TwoLevelMix(chosen, reranker_weight)
     weights = [1.0] if n_scorers == 1 else [1 - reranker_weight, reranker_weight]
-    return Mix(weights, 1.0 if weight is AUTO else weight, by_row)
+    return Mix(weights, chosen, kind == "row_max")

@@ -14,7 +14,7 @@ import numpy as np
 from xclearn.data.topk import TopK
 from xclearn.inference.one_form import one_form
 from xclearn.inference.servable import Servable
-from xclearn.inference.shortlists import Mix
+from xclearn.inference.shortlists import Mix, TwoLevelMix
 from xclearn.labels.propensity import inverse_propensity
 from xclearn.metrics import evaluate_predictions, extra_for_filter
 from xclearn.metrics.report import Report
@@ -94,7 +94,7 @@ def best_text_weight(data: Prepared, stopping: Stopping | None, served: Callable
 
 def mixed_with(servable: Servable, weight: float) -> Servable:
     """The servable with another weight of scorers against candidates."""
-    assert isinstance(servable.fusion, Mix)
+    assert isinstance(servable.fusion, Mix | TwoLevelMix)
     return replace(servable, fusion=replace(servable.fusion, weight=weight))
 
 

@@ -23,7 +23,7 @@ from xclearn.parts.lazy_adam import LazyAdam
 from xclearn.parts.losses import SCORES_AT_ONCE
 from xclearn.parts.pair_products import dense_bytes
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
-from xclearn.parts.text_network import Blocks, OutputTexts, TextNetwork, first_refinement
+from xclearn.parts.text_network import Blocks, OutputTexts, SummedTexts, TextNetwork, first_refinement
 from xclearn.parts.text_training import WIDEST_BEAM, ListedLabels, TextTask
 from xclearn.text import Subwords, WordPiece, Words
 from xclearn.training.algorithm import Algorithm
@@ -194,7 +194,7 @@ class TextAlgorithm(Algorithm):
     def _next_network(
         self,
         table: torch.Tensor,  # (V, D)
-        texts: Sequence[OutputTexts],  # of the outputs, then convolved over their graph
+        texts: Sequence[OutputTexts | SummedTexts],  # of the outputs, then convolved over their graph
         before: TextNetwork | None,
         run: Run,
         blocks: Blocks,

@@ -26,12 +26,13 @@ import torch
 
 from xclearn.algorithms.astec.cost import ModuleCosts
 from xclearn.algorithms.astec.surrogates import (
+    UNTRAINED,
     Surrogate,
     bags_of,
     drawn_outputs,
+    summed_tokens,
     surrogate_targets,
     surrogate_task,
-    use_word_vectors,
     usual_outputs,
 )
 from xclearn.algorithms.astec.unread import unread
@@ -47,10 +48,10 @@ from xclearn.parts.encoder_settings import (
     encoder_dim,
     encoder_for,
     encoder_weights,
-    usual_dim,
+    wider_dim,
 )
 from xclearn.parts.encoders import DocumentEncoder
-from xclearn.parts.frozen import Frozen, latent_tokens, solved
+from xclearn.parts.frozen import Frozen, latent_tokens, skip_gram_tokens, solved
 from xclearn.parts.game import GameStep
 from xclearn.parts.losses import OutputLoss
 from xclearn.parts.row_training import Negatives, RowTask, encoded, unigram_chance
@@ -65,10 +66,11 @@ from xclearn.training.algorithm import Algorithm, together
 from xclearn.training.label_search import LabelSearch
 from xclearn.training.plan import Plan, of_members
 from xclearn.training.prepare import Prepared, Size
-from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
+from xclearn.training.row_stages import ROW_LR, RowStages, ScoreMix, reranker_mix, reranker_task
 from xclearn.training.run import Run
 from xclearn.training.scoring import best_fusion_weight, mixed_with, task_score
 from xclearn.training.stage import Stage, Stopping
+from xclearn.training.token_table import start_from
 
 _Parts: TypeAlias = tuple[dict[str, Encoder], list[Scorer]]  # of a member
 _LISTS_LR, _RERANKER_LR = 1.0, 0.4  # learning rates of label rows by SGD: fewer labels per step need larger rates
@@ -85,6 +87,7 @@ class Astec(Algorithm):
     vectoriser: AnyText = field(default_factory=Words)  # how texts become tokens
     encoder: Auto[EncoderSettings] = AUTO  # auto: the one that reads the vectoriser's tokens
     embedding_dim: Annotated[Auto[Count], Span(64, 512, log=True)] = AUTO  # length of document and label vectors
+    word_vectors: str | None = None  # initial token vectors: a file, a transformer's folder or minilm; none: random
     dropout: Annotated[Auto[Share], Span(0.0, 0.6)] = AUTO  # dropout after the ReLU of residual blocks
     batch_size: Auto[Count] = AUTO  # documents per step
     surrogate: Surrogate = "clusters"  # Module I: the task on which features are learnt
@@ -120,7 +123,7 @@ class Astec(Algorithm):
     reranker_size: Count = 100  # shortlist size of the re-ranker
     reranker_random: Number = 50  # random labels added to it; without any, the re-ranker misjudges lower labels
     reranker_weight: Share = 0.5  # weight of the re-ranker's logit beside the classifier's
-    fusion: Literal["plain", "row_max"] = "plain"  # row_max divides scores by their row's maximum
+    fusion: ScoreMix = "plain"  # row_max divides scores by their row's maximum; two_levels mixes a sigmoid of each
     fusion_weight: FusionWeight = AUTO  # weight of classifiers against the similarity to label centroids
     served_labels: Auto[Count] = AUTO  # labels scored per document when predicting
     n_members: Count = 1  # ensemble members, trained independently
@@ -137,7 +140,7 @@ class Astec(Algorithm):
         negatives = usual if self.negatives is AUTO else self.negatives
         return {
             "encoder": encoder_for(self.vectoriser),
-            "embedding_dim": usual_dim(size.n_labels, device),
+            "embedding_dim": wider_dim(size.n_labels, device),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
             "n_clusters": usual_outputs(self.surrogate, size.n_labels),
             "dropout": 0.5 if gpu else 0.3,
@@ -158,7 +161,7 @@ class Astec(Algorithm):
         encoder = encoder_weights(self.encoder, self.vectoriser, size.n_features, stages.dim, tokens)
         cost = ModuleCosts(stages, size, encoder, self.negatives)
         costs = []
-        if self.surrogate not in ("none", "word_vectors"):
+        if self.surrogate not in UNTRAINED:
             drawn = drawn_outputs(self.n_drawn, self.n_clusters, device)
             costs.append(cost.surrogate(self.surrogate_epochs, self.n_clusters, drawn))
         numbers = {"all": n_labels, "uniform": self.n_drawn, "unigram": self.n_drawn}
@@ -185,6 +188,8 @@ class Astec(Algorithm):
         self.members_: list[Servable] = []
         for member in range(self.n_members):
             base = self._rows.encoder(self.encoder, self.vectoriser, data, run, member)
+            if self.word_vectors is not None:
+                start_from(summed_tokens(base, "word_vectors", self.word_vectors), self.word_vectors, data, run)
             if self.surrogate != "none":
                 yield from self._features(data, run, member, base)
             if self.classifier == "rows":
@@ -193,7 +198,7 @@ class Astec(Algorithm):
                 encoders, scorers = self._solved(self.classifier, data, run, member, base)
             centres = self._near.centres(encoded(base, self._documents, run.device))
             candidates = centres.served("shortlist", self.served_labels)
-            mix = reranker_mix(len(scorers), self.reranker_weight, self.fusion_weight, by_row=self.fusion == "row_max")
+            mix = reranker_mix(len(scorers), self.reranker_weight, self.fusion_weight, self.fusion)
             self.members_.append(Servable(data.vectoriser, encoders, candidates, scorers, mix, self.steps_))
         if self.fusion_weight is AUTO:
             self.fusion_weight = best_fusion_weight(data, self.stopping, self.members_[0], _FUSION_WEIGHTS)
@@ -221,9 +226,12 @@ class Astec(Algorithm):
         name = f"surrogate-{member}"
         kind = self.surrogate
         bags = bags_of(data.features, data.size.n_features)
-        if kind == "word_vectors":
-            table = run.keep(kind, lambda: latent_tokens(bags, base.dim, run.seed_of(kind)))
-            return use_word_vectors(base, table)
+        if kind in UNTRAINED:
+            tokens = summed_tokens(base, "surrogate", kind)
+            find = skip_gram_tokens if kind == "skip_gram" else latent_tokens
+            if self.word_vectors is None:
+                tokens.copy_(torch.from_numpy(run.keep(kind, lambda: find(bags, base.dim, run.seed_of(kind)))))
+            return
         device = run.device
         outputs = self.n_clusters
         seed = run.seed_of("surrogate", member)

@@ -28,8 +28,9 @@ from xclearn.parts.row_training import Negatives, RowTask
 from xclearn.parts.rows import FeatureRows, SparseRows, feature_rows
 
 Surrogate = Literal[
-    "clusters", "correlated_clusters", "selection", "hashing", "projection", "word_vectors", "none"
+    "clusters", "correlated_clusters", "selection", "hashing", "projection", "word_vectors", "skip_gram", "none"
 ]  # the task of Module I
+UNTRAINED = ("word_vectors", "skip_gram", "none")  # tasks without a stage
 
 _NEIGHBOURS = 10  # labels whose centroids are averaged with a label's own, as in the authors' code
 _PROJECTED = 128  # dimensions of the random projection of label centroids
@@ -47,11 +48,11 @@ def drawn_outputs(n_drawn: int, n_outputs: int, device: str) -> int:
     return n_drawn if n_outputs > _EXACT and device == "cpu" else 0
 
 
-def use_word_vectors(encoder: DocumentEncoder, table: np.ndarray) -> None:
-    """Copy token vectors (V, D) into an encoder that sums them."""
+def summed_tokens(encoder: DocumentEncoder, where: str, got: str) -> torch.Tensor:
+    """The token vectors (V, D) of an encoder that sums them, to be written to; other encoders are refused."""
     if not isinstance(encoder, BagEncoder):
-        raise ConfigError("word vectors need an encoder that sums them", where="surrogate", got="word_vectors")
-    encoder.token_embeddings.data.copy_(torch.from_numpy(table))
+        raise ConfigError("word vectors need an encoder that sums them", where=where, got=got)
+    return encoder.token_embeddings.data
 
 
 def surrogate_targets(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
 
-from xclearn.algorithms.astec.surrogates import drawn_outputs
+from xclearn.algorithms.astec.surrogates import UNTRAINED, drawn_outputs
 from xclearn.search.shortlists import ListSource
 from xclearn.text import Pretrained
 
@@ -28,16 +28,19 @@ def unread(astec: Astec, device: str) -> Iterator[tuple[str, str]]:
         yield "set head_centres above 0", "head_documents"
     if not astec.reranker_epochs:
         yield "set reranker_epochs", "reranker_lr reranker_size reranker_random reranker_weight"
+        yield from [("set reranker_epochs", "fusion")] if astec.fusion == "two_levels" else []
     if isinstance(astec.vectoriser, Pretrained):
         yield "choose an encoder other than a transformer", "embedding_dim"
 
 
 def _of_features(astec: Astec, device: str) -> Iterator[tuple[str, str]]:
     """Unused settings of Module I."""
-    trained = astec.surrogate not in ("none", "word_vectors")
+    trained = astec.surrogate not in UNTRAINED
     outputs = trained and astec.surrogate != "projection"
     if astec.surrogate != "correlated_clusters":
         yield 'set surrogate = "correlated_clusters"', "correlation"
+    if astec.surrogate == "skip_gram":
+        yield 'set surrogate = "word_vectors" or a task that starts from them', "word_vectors"
     if not trained:
         yield 'set surrogate = "clusters"', "n_clusters surrogate_epochs surrogate_lr"
     if not outputs:

@@ -33,7 +33,7 @@ from xclearn.parts.calibration import Calibration
 from xclearn.parts.game import GameStep
 from xclearn.parts.label_clusters import cluster_rows, label_vectors
 from xclearn.parts.sparse_ranking import SparseRanking
-from xclearn.parts.text_network import Blocks, OutputTexts, TextNetwork
+from xclearn.parts.text_network import Blocks, OutputTexts, SummedTexts, TextNetwork
 from xclearn.parts.text_training import ClusterOutputs, ClusterShortlister, TextTask, make_clusters
 from xclearn.search.nearest import Method
 from xclearn.search.shortlists import ListSource
@@ -59,6 +59,7 @@ class Decaf(TextAlgorithm):
     shortlist: Literal["clusters", "nearest", "tree"] = "clusters"  # Module II's clusters, or labels found by search
     list_size: Count = 500  # labels per document found by search
     search: Auto[Method] = AUTO  # exact, or a faiss index; auto: by the number of labels and what is installed
+    meta_text: Literal["block_of_sum", "sum_of_blocks"] = "block_of_sum"  # text of a cluster; the paper: sum_of_blocks
     refinement: Auto[Literal["text", "random", "none"]] = AUTO  # initial refinements; none is DECAF-ẑ¹
     word_vectors: str | None = None  # initial token vectors: a file, a transformer's folder or minilm; none: random
     freeze_tokens: bool = False  # freeze the token table after Module I (DECAF-lite), or always if from a file (-FFT)
@@ -74,6 +75,8 @@ class Decaf(TextAlgorithm):
         yield from super()._unread(size, device)
         if self.refinement == "none":
             yield 'set refinement = "text"', "refinement_lr label_text"
+        if not (self.ranker == "shortlist" and self.shortlist == "clusters" and self.label_text):
+            yield 'set ranker = "shortlist", shortlist = "clusters" and label_text', "meta_text"
         if self.ranker != "shortlist":
             yield 'set ranker = "shortlist"', "shortlist list_size search"
         elif self.shortlist == "clusters":
@@ -105,7 +108,8 @@ class Decaf(TextAlgorithm):
             if self.ranker == "shortlist" and self.shortlist == "clusters":
                 # Module II: clusters of labels, with refinements
                 groups = self._clusters(f"clusters-{member}", before.table.detach(), train, run)
-                finder = train.task(self._network(before.table, groups.texts, before, run), groups.positives)
+                meta = groups.texts if self.meta_text == "block_of_sum" else groups.by_label(texts)
+                finder = train.task(self._network(before.table, meta, before, run), groups.positives)
                 yield self._stage(f"shortlister-{member}", finder, self.shortlister_epochs, self.later_lr)
                 found = ClusterShortlister(finder, groups, self.beam, self.target_recall)
                 run.log("shortlist", member=member, beam=found.beam, recall=found.recall)
@@ -149,7 +153,9 @@ class Decaf(TextAlgorithm):
         sparsity = data.relevance.nnz / (data.relevance.shape[0] * data.relevance.shape[1])
         run.note(label_sparsity=f"{sparsity:.3g}", shortlist_recall=round(found.recall if found else 1.0, 4))
 
-    def _network(self, table: torch.Tensor, texts: OutputTexts, before: TextNetwork | None, run: Run) -> TextNetwork:
+    def _network(
+        self, table: torch.Tensor, texts: OutputTexts | SummedTexts, before: TextNetwork | None, run: Run
+    ) -> TextNetwork:
         """A network whose classifiers (S, D) combine text and, after Module I, a refinement."""
         dropout = self.surrogate_dropout if before is None else self.dropout
         blocks = Blocks(dropout, self.spectral)

@@ -38,7 +38,7 @@ from xclearn.config import AUTO, Auto, Count, Number, Range, Share, Span
 from xclearn.inference.components import AllLabels, Classifier, Product, Scorer, Sigmoid
 from xclearn.inference.graph import Game, GameLabels, GameScorer, Graph
 from xclearn.inference.servable import Ensemble, Servable
-from xclearn.labels.graph import LabelGraph, cluster_graph, describe, prune_by_vectors
+from xclearn.labels.graph import LabelGraph, cluster_graph, describe, mean_cluster_graph, prune_by_vectors
 from xclearn.labels.lists import padded_rows
 from xclearn.metrics.bins import mean_by_bin
 from xclearn.parts.combination import Combine
@@ -80,17 +80,23 @@ class Eclare(TextAlgorithm):
     smooth_centroids: bool = True  # cluster labels by centroids smoothed over the graph
     head_clusters: bool = True  # put head labels into separate clusters
     cluster_game: Share = 0.5  # share of GAME in cluster scores; 1 in the paper, 0.5 in its code
+    between_clusters: Literal["sums", "means"] = "sums"  # cluster graph: summed label edges, or the paper's means
     negatives: Literal["neighbours", "clusters", "graph"] = (
         "neighbours"  # the shortlist with its neighbours, the shortlist, or only the graph
     )
     choose_by: Auto[Metric] = AUTO  # metric to choose order and game by; auto: P and PSP at 1 and 5 together
     game: Auto[Share] = AUTO  # share of GAME in label scores; 1 in the paper; auto: chosen on a hold-out
     freeze_tokens: bool = False  # freeze the token table after Module I, as in the paper
+    convolved_gradient: Auto[bool] = AUTO  # convolved texts train the token table; auto: unless its gradient is sparse
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
         usual = self._usual(size, device)
         untried = {"order": 1, "game": 0.0} if size.n_documents < _LEAST_DOCUMENTS else {}
         usual["refinement"] = "text" if self.order == 0 else "graph"
+        ranker = usual["ranker"] if self.ranker is AUTO else self.ranker
+        # the tokens of all neighbours make a sparse gradient about ten times as long
+        sparse = (ranker == "sampled" or (ranker == "shortlist" and device == "cpu")) and not size.dense
+        usual["convolved_gradient"] = not (sparse and self.label_text)
         return usual | untried | {"trial_epochs": usual["surrogate_epochs"] // (1 if device == "cuda" else 2)}
 
     def _unread(self, size: Size, device: str) -> Iterator[tuple[str, str]]:
@@ -100,7 +106,7 @@ class Eclare(TextAlgorithm):
     def _plan(self, size: Size, device: str) -> Plan:
         order = 1 if self.order is AUTO else self.order
         attention = self.combine.startswith("attention")
-        detached = self._samples(device) and self.label_text
+        detached = self._samples(device) and self.label_text and not self.convolved_gradient
         cost = cost_over_graph(size, self.graph.edges, order, attention=attention, detached=detached)
         plan = self._text_plan(size, device, self._scored(size), cost)
         orders = (0, 1) if self.order is AUTO else (self.order,)
@@ -125,7 +131,7 @@ class Eclare(TextAlgorithm):
             vectors = train.features @ first.table.detach().float().cpu().numpy()  # (L, D)
             counts = prune_by_vectors(counts, vectors, self.least_cosine)
         self.graph_ = self.graph.normalise(counts)
-        texts = self._texts(train.features, counts, self.order, run)
+        texts = texts_over_graph(train.features, self.graph_, self.order, run.device)
         self.members_: list[tuple[TextTask, ClusterShortlister | None]] = []
         for member in range(self.n_members):
             before, shortlister, listed = first, None, None
@@ -151,7 +157,8 @@ class Eclare(TextAlgorithm):
             clusters, _, texts = self._clusters("clusters", table, train, counts, run)
             task = train.task(self._network(table, texts, None, run), clusters.positives)
         else:
-            task = train.task(self._network(table, self._texts(train.features, counts, self.order, run), None, run))
+            texts = texts_over_graph(train.features, self.graph.normalise(counts), self.order, run.device)
+            task = train.task(self._network(table, texts, None, run))
         if self.surrogate_epochs:
             yield self._stage("surrogate", task, self.surrogate_epochs, self.surrogate_lr)
         return task.network
@@ -164,7 +171,7 @@ class Eclare(TextAlgorithm):
         task = train.task(self._network(first.table, texts, first, run), clusters.positives)  # (N, K)
         yield self._stage(f"shortlister-{member}", task, self.shortlister_epochs, self.later_lr)
         near = torch.from_numpy(padded_rows(counts)).to(run.device) if self.negatives == "neighbours" else None
-        graph = Graph.of(self.graph.normalise(between))
+        graph = Graph.of(between.T if self.cluster_game == 1 else between)  # G p̃ in the paper, p̃ G in its code
         found = ClusterShortlister(task, clusters, self.beam, self.target_recall, graph, self.cluster_game, near)
         run.log("shortlist", member=member, beam=found.beam, recall=found.recall)
         return found
@@ -177,7 +184,7 @@ class Eclare(TextAlgorithm):
     def _clusters(
         self, name: str, table: torch.Tensor, train: Material, counts: sp.csr_matrix, run: Run
     ) -> tuple[ClusterOutputs, sp.csr_matrix, list[OutputTexts]]:
-        """K clusters of labels by smoothed centroids, the weights between clusters (K, K), and their texts."""
+        """K clusters of labels by smoothed centroids, the normalised graph of clusters (K, K), and their texts."""
 
         def find() -> np.ndarray:
             vectors = label_vectors(table, train.documents, train.labels)  # (L, D)
@@ -187,18 +194,18 @@ class Eclare(TextAlgorithm):
             return cluster_apart(vectors, of_head & self.head_clusters, self.n_clusters, run.seed_of(name))
 
         clusters = make_clusters(run.keep(name, find), train.relevance, train.features, run.device)
-        between = cluster_graph(counts, clusters.members, self.graph.edges)
-        return clusters, between, self._texts(cluster_texts(clusters.members, train.features), between, self.order, run)
-
-    def _texts(self, features: sp.csr_matrix, counts: sp.csr_matrix, order: int, run: Run) -> list[OutputTexts]:
-        """The input of LTE, the texts z (S, V) of labels or clusters, and of GALE, their convolutions G z, G² z, …"""
-        return texts_over_graph(features, self.graph.normalise(counts), order, run.device)
+        if self.between_clusters == "means":
+            between = mean_cluster_graph(self.graph.normalise(counts), clusters.members)
+        else:
+            between = self.graph.normalise(cluster_graph(counts, clusters.members, self.graph.edges))
+        features = cluster_texts(clusters.members, train.features)
+        return clusters, between, texts_over_graph(features, between, self.order, run.device)
 
     def _network(
         self, table: torch.Tensor, texts: list[OutputTexts], before: TextNetwork | None, run: Run
     ) -> TextNetwork:
         """A network whose classifiers (S, D) combine LTE, GALE and, after Module I, a refinement."""
-        blocks = Blocks(self.dropout, self.spectral, self.convolution)
+        blocks = Blocks(self.dropout, self.spectral, self.convolution, convolved_gradient=self.convolved_gradient)
         network = self._next_network(table, texts, before, run, blocks, start=self.refinement, combine=self.combine)
         network.table.requires_grad_(before is None or not self.freeze_tokens)
         return network
@@ -222,11 +229,12 @@ class Eclare(TextAlgorithm):
             return
         part, reports = parted(data, run), {}
         train = self._material(part, run)
-        counts = self._label_graph(part, run, "trial-graph")
-        graph = Graph.of(self.graph.normalise(counts))
+        edges = self.graph.normalise(self._label_graph(part, run, "trial-graph"))
+        graph = Graph.of(edges)
         table = token_table(data, self.embedding_dim, run)
         for order in (0, 1) if self.order is AUTO else (self.order,):
-            task = train.task(self._network(table, self._texts(train.features, counts, order, run), None, run))
+            texts = texts_over_graph(train.features, edges, order, run.device)
+            task = train.task(self._network(table, texts, None, run))
             yield self._stage(f"trial-{order}", task, self.trial_epochs, self.surrogate_lr)
             for share in _SHARES if self.game is AUTO else (self.game,):
                 reports[order, share] = report_with_game(task, part, graph, share, run)

@@ -19,10 +19,12 @@ def unread(eclare: Eclare) -> Iterator[tuple[str, str]]:
     if eclare.order is not AUTO and eclare.game is not AUTO:
         yield "leave order or game at auto on 2,000 documents or more", "trial_epochs choose_by"
     if not lists:
-        yield 'set ranker = "shortlist"', "smooth_centroids head_clusters cluster_game negatives"
+        yield 'set ranker = "shortlist"', "smooth_centroids head_clusters cluster_game negatives between_clusters"
+    elif not (convolves or eclare.cluster_game > 0):
+        yield "set order or cluster_game above 0", "between_clusters"
     if not convolves:
-        names = "convolution combine refinement" if eclare.refinement == "graph" else "convolution combine"
-        yield "set order above 0", names
+        names = "convolution combine convolved_gradient"
+        yield "set order above 0", f"{names} refinement" if eclare.refinement == "graph" else names
     if not (convolves or listed_over_graph or eclare.game is AUTO or eclare.game > 0):
         of_graph = "graph.source graph.edges graph.normalisation" if lists and eclare.head_clusters else "graph"
         yield "set order or game above 0", f"{of_graph} least_cosine"

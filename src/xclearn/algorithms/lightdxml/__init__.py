@@ -35,7 +35,7 @@ from xclearn.errors import ConfigError
 from xclearn.inference.servable import Servable
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.cost import Weights
-from xclearn.parts.encoder_settings import BagSettings, encoder_weights, usual_dim
+from xclearn.parts.encoder_settings import FEW_LABELS, BagSettings, encoder_weights, wider_dim
 from xclearn.parts.encoders import BagEncoder
 from xclearn.parts.row_training import Negatives, RowTask, encoded, row_weights
 from xclearn.parts.rows import SparseRows, feature_rows
@@ -49,14 +49,14 @@ from xclearn.training.algorithm import Algorithm
 from xclearn.training.label_search import LabelSearch
 from xclearn.training.plan import Plan, StageCost, Steps, beside, stage_cost
 from xclearn.training.prepare import Prepared, Size
-from xclearn.training.row_stages import ROW_LR, RowStages, reranker_mix, reranker_task
+from xclearn.training.row_stages import ROW_LR, RowStages, ScoreMix, reranker_mix, reranker_task
 from xclearn.training.run import Run
 from xclearn.training.scoring import best_fusion_weight, mixed_with, task_score
 from xclearn.training.stage import Stage, Stopping
 from xclearn.training.token_table import start_from
 
 _FUSION_WEIGHTS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0)  # candidates
-_MANY_LABELS = 20_000  # above this, the encoder is trained with a lower rate, longer, in larger batches
+_MOST_EPOCHS, _ENOUGH = 25, 250_000  # with few labels on a CPU: maximum epochs; documents to be seen
 
 
 @final
@@ -92,7 +92,7 @@ class Lightdxml(Algorithm):
     reranker_size: Count = 100  # shortlist size of the re-ranker
     reranker_random: Number = 50  # random labels added to it; without any, the re-ranker misjudges lower labels
     reranker_weight: Share = 0.5  # weight of the re-ranker's logit beside the classifier's
-    fusion: Literal["plain", "row_max"] = "plain"  # row_max divides scores by their row's maximum
+    fusion: ScoreMix = "plain"  # row_max divides scores by their row's maximum; two_levels mixes a sigmoid of each
     fusion_weight: FusionWeight = AUTO  # weight of classifiers against the similarity to label embeddings
     sparse_ranker: SparseRanking | None = None  # sparse classifiers that re-rank the best labels
     calibration: Calibration | None = None  # a tree that calibrates scores, learnt on the hold-out
@@ -101,15 +101,16 @@ class Lightdxml(Algorithm):
     )
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:
-        gpu, few = device == "cuda", size.n_labels <= _MANY_LABELS
-        usual_epochs = {(True, True): 15, (True, False): 20, (False, True): 10, (False, False): 14}[gpu, few]
-        dim = usual_dim(size.n_labels, device) if self.embedding_dim is AUTO else self.embedding_dim
+        gpu, few = device == "cuda", size.n_labels <= FEW_LABELS  # beyond: trained slowly, for longer, in large batches
+        small = min(_MOST_EPOCHS, max(10, _ENOUGH // size.n_documents))
+        usual_epochs = {(True, True): 15, (True, False): 20, (False, True): small, (False, False): 14}[gpu, few]
+        dim = wider_dim(size.n_labels, device) if self.embedding_dim is AUTO else self.embedding_dim
         epochs = usual_epochs if self.model_epochs is AUTO else self.model_epochs
         usual = "all" if gpu or size.n_labels <= 10_000 else "nearest"
         negatives = usual if self.negatives is AUTO else self.negatives
         return {
             "embedding_dim": dim,
-            "dropout": 0.5 if gpu else 0.3,
+            "dropout": 0.5 if gpu or few else 0.3,
             "model_epochs": epochs,
             "model_lr": (0.007 if gpu else 0.01) if few else 0.003,
             "label_lr": 0.2 if gpu and few and (negatives, self.label_optimiser) == ("all", "sgd") else AUTO,
@@ -126,6 +127,7 @@ class Lightdxml(Algorithm):
             yield 'set negatives = "nearest"', "refresh_every n_random search final_refresh"
         if not self.reranker_epochs:
             yield "set reranker_epochs", "reranker_lr reranker_size reranker_random reranker_weight"
+            yield from [("set reranker_epochs", "fusion")] if self.fusion == "two_levels" else []
 
     def _plan(self, size: Size, device: str) -> Plan:
         dim = self.embedding_dim
@@ -209,8 +211,7 @@ class Lightdxml(Algorithm):
         encoders = {name: encoder.eval().served() for name, encoder in self.encoders_.items()}
         scorers = [classifier.served(name) for name, classifier in self.classifiers_.items()]
         candidates = self.centres_.served("document", self.shortlist_size)
-        by_row = self.fusion == "row_max"
-        mix = reranker_mix(len(scorers), self.reranker_weight, self.fusion_weight, by_row=by_row)
+        mix = reranker_mix(len(scorers), self.reranker_weight, self.fusion_weight, self.fusion)
         return Servable(data.vectoriser, encoders, candidates, list(scorers), mix)
 
     def _row_stages(self, device: str) -> RowStages:
