@@ -137,7 +137,7 @@ def test_chances_mixed_on_two_levels_are_another_score(data):
             {"word_vectors": "a.vec", "vectoriser": "sequences"},
             r"word_vectors: word vectors need an encoder that sums them; got 'a.vec'",
         ),
-        ({"fusion": "two_levels"}, r"fusion: nothing reads this .* got 'two_levels'.* set reranker_epochs"),
+        ({"fusion": "two_levels"}, r"fusion: the setting has no effect .* got 'two_levels'.* set reranker_epochs"),
     ],
 )
 def test_settings_that_do_not_fit_the_data_are_refused_by_name(data, settings, sentence):

@@ -76,7 +76,9 @@ def test_a_label_without_documents_is_found_by_its_text_alone(planted_texts, alg
 
 @pytest.mark.parametrize("algorithm", BOTH, ids=ids_of_both)
 def test_the_weight_is_automatic_and_recorded(planted_texts, algorithm):
-    assert fitted(algorithm, planted_texts).resolved_ == {"cost": 1.0, "label_text_weight": 0.15}
+    per_label = planted_texts.train.relevance.nnz / planted_texts.n_labels
+    expected = {"cost": 1.0, "label_text_weight": pytest.approx(0.15 * 6 / per_label)}
+    assert fitted(algorithm, planted_texts).resolved_ == expected
     nameless = dataclasses.replace(planted_texts, labels=LabelSet(planted_texts.labels.names))
     assert fitted(algorithm, nameless).resolved_ == {"cost": 1.0, "label_text_weight": 0.0}
     with pytest.raises(DataError, match="label_text_weight needs label texts"):

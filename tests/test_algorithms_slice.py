@@ -39,7 +39,9 @@ def test_vectors_of_texts_are_sums_of_the_words_of_a_file(tmp_path):
 
 
 def test_dense_features_have_no_word_vectors(tmp_path):
-    with pytest.raises(ConfigError, match=r"word_vectors: nothing reads this .* give texts instead of dense features"):
+    with pytest.raises(
+        ConfigError, match=r"word_vectors: the setting has no effect .* give texts instead of dense features"
+    ):
         Slice(word_vectors=str(tmp_path / "a.vec")).fit(planted("dense", n_labels=12), device="cpu")
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from xclearn.config import AUTO
 from xclearn.errors import DataError
 from xclearn.inference.sparse import SparseClassifier
 from xclearn.parts.linear import (
@@ -16,6 +17,7 @@ from xclearn.parts.linear import (
     matrix_of,
     require_label_text,
     tree_levels,
+    usual_text_weight,
 )
 from xclearn.text import Words, vectoriser_for
 
@@ -95,6 +97,13 @@ def test_the_bias_is_fixed_where_positives_are_rare():
     assert -1.0 not in SOLVER.train(*planted_problem(4))["bias"]
     logistic = Solver("logistic", 1.0, 50, 0.0, 0).train(*planted_problem(30))
     assert -1.0 not in logistic["bias"]
+
+
+@pytest.mark.parametrize(("per_label", "weight"), [(0.0, 0.15), (2.8, 0.15), (6.0, 0.15), (18.0, 0.05)])
+def test_texts_of_labels_with_many_documents_weigh_less(per_label, weight):
+    assert usual_text_weight(100, per_label, chosen_later=False) == pytest.approx(weight)
+    assert usual_text_weight(0, per_label, chosen_later=True) == 0
+    assert usual_text_weight(100, per_label, chosen_later=True) is AUTO
 
 
 def test_label_text_that_is_not_there_is_said():

@@ -88,6 +88,18 @@ def test_a_gradient_reaches_its_scale():
     torch.testing.assert_close(3 * once, thrice)
 
 
+def test_a_dropout_of_one_lets_no_gradient_through_the_block():
+    network, x = made(refined=True), torch.randn(N, DIM, requires_grad=True)
+    mixture = network.mixture()
+    assert mixture is not None
+    options = BatchScoring(torch.float32, 1.0, measure=True)
+    loss = mixture_loss(x, mixture, network.own(None, -2.0, torch.float32), positives(), options)
+    found = gradients(loss, network, x)
+    assert not found["text_block.block_gate"].isnan().any()
+    assert found["refinement"].any()
+    assert found["table"].isfinite().all()
+
+
 def test_dropout_is_in_the_gradient():
     """Differences of the loss, the same places dropped each time."""
     generator = torch.Generator().manual_seed(0)

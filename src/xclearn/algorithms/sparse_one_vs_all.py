@@ -65,7 +65,8 @@ class SparseOneVsAll(Algorithm):
     stopping: Stopping | None = None  # choose label_text_weight by this metric on held-out documents
 
     def _auto(self, size: Size, device: str) -> dict[str, Any]:  # noqa: ARG002
-        weight = usual_text_weight(size.n_label_entries, chosen_later=self.stopping is not None)
+        per_label = size.n_relevant / max(1, size.n_labels)
+        weight = usual_text_weight(size.n_label_entries, per_label, chosen_later=self.stopping is not None)
         return {"cost": USUAL_COST[self.loss], "label_text_weight": weight}
 
     def _plan(self, size: Size, device: str) -> Plan:

@@ -25,6 +25,7 @@ Loss = Literal["squared_hinge", "logistic"]
 TOLERANCE = 0.3  # of the solver; 0.01 takes three times as long and changes no hold-out metric by 0.1
 USUAL_COST: dict[Loss, float] = {"squared_hinge": 1.0, "logistic": 30.0}  # the cost bounds a logistic gradient
 TEXT_WEIGHT = 0.15  # weight of the cosine with a label's text beside a probability
+_WELL_KNOWN = 6  # documents per label above which label texts weigh less: classifiers have learnt what they say
 _SPARSE, _PASSES = 50.0, 3  # dense operations per sparse one in time; passes over all examples
 _LIGHT = 0.3  # words with less than this share of the heaviest word's weight are dropped
 _FEW = 16  # with this many children or more, positives are rare
@@ -77,11 +78,11 @@ def require_label_text(label_features: sp.csr_matrix | np.ndarray | None, text_w
         raise DataError("label_text_weight needs label texts", got=text_weight, todo=todo)
 
 
-def usual_text_weight(n_label_entries: int, *, chosen_later: bool) -> float:
+def usual_text_weight(n_label_entries: int, documents_per_label: float, *, chosen_later: bool) -> float:
     """The default weight of label text: zero without text, AUTO if a hold-out will choose it."""
     if n_label_entries == 0:
         return 0.0
-    return AUTO if chosen_later else TEXT_WEIGHT
+    return AUTO if chosen_later else TEXT_WEIGHT * min(1.0, _WELL_KNOWN / max(1.0, documents_per_label))
 
 
 def matrix_of(arrays: dict[str, np.ndarray], n_features: int) -> sp.csr_matrix:

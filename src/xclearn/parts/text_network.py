@@ -97,6 +97,7 @@ class SummedTexts:
         self.labels = labels  # L texts
         self.members = members  # (K, L)
         self.sums = sums  # K texts: where refinements start
+        self.held = sums.held  # clusters whose texts these are
 
     def __len__(self) -> int:
         return len(self.members)
