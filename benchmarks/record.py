@@ -80,6 +80,8 @@ def machine() -> str:
 
 
 def command() -> str:
-    """How to run it again."""
-    module = Path(sys.argv[0]).resolve().relative_to(RESULTS.parents[1]).with_suffix("")
-    return shlex.join(["python", "-m", ".".join(module.parts), *sys.argv[1:]])
+    """How to run it again, without the paths of this machine."""
+    root = RESULTS.parents[1]
+    module = Path(sys.argv[0]).resolve().relative_to(root).with_suffix("")
+    arguments = [os.path.relpath(each, root) if each.startswith("/") else each for each in sys.argv[1:]]
+    return shlex.join(["python", "-m", ".".join(module.parts), *arguments])

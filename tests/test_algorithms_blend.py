@@ -321,6 +321,11 @@ def test_the_tree_reads_parts_of_words_where_there_are_texts_and_time():
     assert usual_members(size(50_000, 50_000, True), "cpu", 60, 2)[0] == "label_tree"  # features, not texts
 
 
+def test_decaf_is_left_to_large_sets():
+    found = [usual_members(size(n, n, True), "cpu", 30, 2) for n in (5_000, 50_000)]
+    assert [any(member.startswith("decaf") for member in members) for members in found] == [False, True]
+
+
 def test_members_are_planned_by_the_tokens_that_they_read():
     """A member over parts of words holds more tokens than the words that the blend has counted."""
     data = planted(n_labels=20, train=300)

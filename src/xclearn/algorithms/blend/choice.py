@@ -51,6 +51,8 @@ def usual_members(size: Size, device: str, minutes: float, rounds: int, encoder:
     for name in (_WITH_TEXT if size.n_label_entries else _WITHOUT_TEXT)[device]:
         if name not in _LINEAR and not is_installed("torch"):
             continue
+        if name == "decaf" and size.n_documents < _SMALL and any(each.startswith("dual_encoder") for each in chosen):
+            continue  # on small sets it takes most of the time and adds nothing to these
         member: str | None = name
         if name == _PRETRAINED:
             member = _pretrained(size, encoder)
