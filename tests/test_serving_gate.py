@@ -56,7 +56,7 @@ def test_a_mistake_of_the_client_is_told() -> None:
 
 def test_a_load_that_is_too_much_is_told_and_counted() -> None:
     status, body = ask("POST", "/short", "load")
-    assert (status, json.loads(body)) == (503, {"error": "full. Ask again later, or for less at once."})
+    assert (status, json.loads(body)) == (503, {"error": "full. Try again later, or with a smaller request."})
     assert 'xclearn_requests_shed_total{reason="queue"} 1\n' in METRICS.text()
 
 

@@ -178,6 +178,15 @@ class Candidates(Part, ABC):
     def find(self, vectors: Mapping[str, Array]) -> tuple[Array, Array] | None:
         """Label ids (n, m), padded with −1, and their logits as candidates; None means all labels."""
 
+    @property
+    def beam_width(self) -> int:
+        """The number of clusters it keeps; 0 if it has none."""
+        return 0
+
+    def with_beam(self, beam: int) -> Candidates:  # noqa: ARG002
+        """The same stage with another beam, if it has one."""
+        return self
+
 
 @final
 @component("all_labels.v1")
@@ -213,6 +222,13 @@ class ClusterBeam(Candidates):
     @property
     def width(self) -> int:  # type: ignore[override]
         return max(len(self.bias), self.beam * int((self.offsets[1:] - self.offsets[:-1]).max()))
+
+    @property
+    def beam_width(self) -> int:
+        return self.beam
+
+    def with_beam(self, beam: int) -> ClusterBeam:
+        return replace(self, beam=beam)
 
     def find(self, vectors: Mapping[str, Array]) -> tuple[Array, Array]:
         return self.labels_of(*self.best(vectors))

@@ -21,11 +21,10 @@ from xclearn.data.splits import pairs_matrix
 from xclearn.data.topk import TopK
 from xclearn.errors import ConfigError, DataError, ModelError
 from xclearn.inference.blend import AnyServable, BlendServable
-from xclearn.inference.components import AllLabels, Candidates, Classifier, ClusterBeam
+from xclearn.inference.components import AllLabels, Classifier, ClusterBeam
 from xclearn.inference.evaluation import label_weights
 from xclearn.inference.exported import PRECISIONS, PackedClassifier, PackedRows, TokenFeatures, TokenIndex
 from xclearn.inference.folder import Model
-from xclearn.inference.graph import GameBeam
 from xclearn.inference.index import (
     CentreTree,
     Nodes,
@@ -38,7 +37,7 @@ from xclearn.inference.index import (
 )
 from xclearn.inference.predictor import Predictor
 from xclearn.inference.servable import Ensemble, Servable
-from xclearn.inference.shortlists import CentroidSearch, LearnedEdges
+from xclearn.inference.shortlists import CentroidSearch
 from xclearn.metrics import evaluate_predictions
 from xclearn.text.documents import DENSE
 
@@ -139,8 +138,8 @@ class Exporter:
         if isinstance(candidates, ClusterBeam):
             labels = candidates.labels.astype(np.int32)
             candidates = cluster_index(candidates, self._levels[number], form.precision, form.breadth)
-        elif isinstance(candidates, GameBeam | LearnedEdges):
-            candidates = _as_broad(candidates, form.breadth)
+        elif candidates.beam_width:
+            candidates = candidates.with_beam(form.breadth)
         elif isinstance(candidates, CentroidSearch) and form.breadth:
             candidates = centre_index(candidates, self._centre_trees[number], form.precision, form.breadth)
         elif form.breadth:
@@ -272,13 +271,13 @@ def _breadths(servable: AnyServable) -> list[int]:
     members = _members(servable)
     for scorer in (scorer for member in members for scorer in member.scorers):
         if isinstance(scorer, PackedClassifier):
-            raise ConfigError("the model is already exported", todo="Name the folder that `xc train -o` wrote.")
+            raise ConfigError("the model is already exported", todo="Give the folder that `xc train -o` wrote.")
         if not isinstance(scorer, Classifier):
             got = type(scorer).__name__
             allowed = "a dense row for each label"
             raise ConfigError("a model with such classifiers needs no export", got=got, allowed=allowed)
     stages = [member.candidates for member in members]
-    beams = [_beam_of(stage) for stage in stages]
+    beams = [stage.beam_width for stage in stages]
     if all(beams):
         return sorted({*BEAMS, *beams})
     if all(isinstance(stage, CentroidSearch) for stage in stages):
@@ -288,19 +287,6 @@ def _breadths(servable: AnyServable) -> list[int]:
         raise ConfigError("the model's candidate stage cannot be exported")
     has_tokens = servable.vectoriser.reads != DENSE
     return [0, *(size for size in SHORTLISTS if has_tokens and 4 * size <= servable.n_labels)]
-
-
-def _beam_of(candidates: Candidates) -> int:
-    """The beam width of a model; 0 if it has no clusters."""
-    stage = candidates.clusters if isinstance(candidates, GameBeam) else candidates
-    return stage.beam if isinstance(stage, ClusterBeam | LearnedEdges) else 0
-
-
-def _as_broad(candidates: GameBeam | LearnedEdges, breadth: int) -> Candidates:
-    """The same stage with another beam width."""
-    if isinstance(candidates, GameBeam):
-        return replace(candidates, clusters=replace(candidates.clusters, beam=breadth))
-    return replace(candidates, beam=breadth)
 
 
 def _members(servable: AnyServable) -> Sequence[Servable]:

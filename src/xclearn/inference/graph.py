@@ -7,7 +7,7 @@ code keeps half of the original scores (`share` = 0.5). Knows nothing about wher
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, final
 
@@ -89,6 +89,13 @@ class GameBeam(Candidates):
 
     clusters: Annotated[ClusterBeam, shares("labels", "clusters")]
     game: Annotated[Game, shares(nodes="clusters")]
+
+    @property
+    def beam_width(self) -> int:
+        return self.clusters.beam
+
+    def with_beam(self, beam: int) -> GameBeam:
+        return replace(self, clusters=self.clusters.with_beam(beam))
 
     def find(self, vectors: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         clusters, logits = self.clusters.best(vectors)

@@ -6,7 +6,7 @@ Knows nothing about how centroids, clusters or edges were learnt.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, final
 
@@ -87,6 +87,13 @@ class LearnedEdges(Candidates):
     @property
     def width(self) -> int:  # type: ignore[override]
         return 12 * self.beam * self.labels.shape[1]  # paths and labels, their sorted copies, and the sort orders
+
+    @property
+    def beam_width(self) -> int:
+        return self.beam
+
+    def with_beam(self, beam: int) -> LearnedEdges:
+        return replace(self, beam=beam)
 
     def find(self, vectors: Mapping[str, Array]) -> tuple[Array, Array]:
         xp = arrays.module(self.edges)
