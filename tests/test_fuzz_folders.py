@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz.folders import damaged, failure_of, make_models, outcomes, read_folder
+from tests.fuzz.mutations import places
 from tests.fuzz.sandbox import Outcome
 
 from xclearn import algorithms
+from xclearn.inference.components import COMPONENTS
+from xclearn.text.vectorisers import VECTORISERS
 
 SEEDS = range(2000)
 
@@ -21,6 +24,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_algorithm_is_among_the_models(models):
     made = {read_folder(path).content["about"]["algorithm"] for path in models.iterdir()}
     assert made == set(algorithms.algorithm_names())
+
+
+def test_every_component_and_vectoriser_is_among_the_models(models):
+    found = [(at, key) for path in models.iterdir() for at, key in places(read_folder(path).content)]
+    components = {COMPONENTS.get(at[key]) for at, key in found if key == "component"}
+    assert set(COMPONENTS.values()) - components == set()
+    assert set(VECTORISERS) - {at[key] for at, key in found if key == "vectoriser" and "state" in at} == set()
 
 
 def test_no_damaged_folder_does_more_than_answer_or_refuse(models):

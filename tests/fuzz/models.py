@@ -10,6 +10,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `planted`, wherever this is run from
 
+import numpy as np
 from planted import planted
 from tests.contract.quick import epochs_everywhere
 from tiny_transformer import write_transformer
@@ -18,6 +19,7 @@ from xclearn import algorithms, config
 from xclearn.data import Dataset
 from xclearn.inference import Model, save_model
 from xclearn.inference.export import Exporter, Form
+from xclearn.inference.stackers import LinearStacker, MeanStacker, TreeStacker
 from xclearn.inference.train_texts import TrainTexts
 
 N_LABELS = 24
@@ -43,8 +45,14 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "blend": ("blend", "texts", {"members": ["one_vs_all embedding_dim=4", "label_tree n_trees=1"], "folds": 2}),
     "decaf": ("decaf", "texts", SMALL | LISTS | {"n_members": 2, "game": {"depth": 5}}),
     "astec": ("astec", "texts", SMALL | {"shortlist_size": 6, "reranker_epochs": 1, "n_clusters": 8}),
+    "transferred": (
+        "astec",
+        "texts",
+        SMALL | {"shortlist_size": 6, "n_clusters": 8, "vectoriser": SEQUENCES, "encoder": CONVOLUTION},
+    ),
     "dual_encoder": ("dual_encoder", "texts", SMALL | {"vectoriser": {"kind": "subwords", "table_size": 64}}),
     "eclare": ("eclare", "texts", SMALL | LISTS),
+    "spread": ("eclare", "texts", SMALL | LISTS | {"game": 1.0}),
     "elias": ("elias", "texts", SMALL | BEAM | {"edges_per_cluster": 5, "shortlist_size": 9}),
     "label_tree": ("label_tree", "texts", {"branching": 3, "max_leaf": 4, "n_trees": 2, "game": {"depth": 5}}),
     "lightdxml": ("lightdxml", "texts", SMALL | {"shortlist_size": 6}),
@@ -78,6 +86,21 @@ def fitted(name: str) -> tuple[Model, Dataset]:
     return replace(model, train_texts=texts), data
 
 
+def stacked(blend: Model) -> Model:
+    """The blend with trees beside its linear stacker, which are not learnt from so few documents."""
+    n_values = len(blend.servable.sources.value_names)
+    roots = np.arange(0, 5 * n_values, 5, dtype=np.int32)  # a tree for each value: a node, its right child a node too
+    left = (roots[:, None] + np.array([1, 1, 3, 3, 4], np.int32)).ravel()
+    right = (roots[:, None] + np.array([2, 1, 4, 3, 4], np.int32)).ravel()
+    feature = np.repeat(np.arange(n_values, dtype=np.int32), 5)
+    threshold, value = np.tile([0.0, 0, 1, 0, 0], n_values), np.tile([0.0, -1, 0, 0.5, 1], n_values)
+    trees = TreeStacker(
+        roots, feature, threshold, left, right, np.tile([True, False, False, False, False], n_values), value, 0.0
+    )
+    linear = LinearStacker(np.ones(n_values), np.zeros(n_values), 0.0)
+    return replace(blend, servable=replace(blend.servable, stacker=MeanStacker(linear, trees)))
+
+
 def transformer(folder: Path) -> Model:
     """One of few weights."""
     write_transformer(folder)
@@ -93,6 +116,8 @@ def write_models(root: Path) -> Iterator[Path]:
     for name, (model, _) in made.items():
         save_model(model, root / name)
         yield root / name
+    save_model(stacked(made["blend"][0]), root / "stacked")
+    yield root / "stacked"
     for name, (of, form) in FORMS.items():
         save_model(exported(*made[of], form), root / name)
         yield root / name
