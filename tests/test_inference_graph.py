@@ -110,6 +110,12 @@ def test_the_paper_passes_chances_on_before_the_product():
     np.testing.assert_allclose(found[1], among[1, [3, 1, 2]], rtol=1e-5)
 
 
+def test_chances_of_no_candidates_are_none():
+    """Found by the folder fuzzer: a shortlist may find nothing for any text."""
+    scorer = GameScorer(Classifier("document", WEIGHT, BIAS), GRAPH, 1.0)
+    assert scorer.score(np.ones((2, 3), np.float32), np.empty((2, 0), np.int64)).shape == (2, 0)
+
+
 @pytest.mark.parametrize(
     "parts",
     [

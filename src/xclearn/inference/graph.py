@@ -158,6 +158,8 @@ class GameScorer(Scorer):
         return self._mixed(chances, chances @ self.graph.matrix)
 
     def score(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        if not ids.size:  # no candidates: SciPy's selection of nothing is no array
+            return np.zeros(ids.shape, dtype=np.float32)
         chances = np.where(ids < 0, 0, sigmoid(self.scorer.score(vectors, ids)))  # (n, m)
         passed = _sparse(ids, chances, self.n_labels) @ self.graph.matrix
         rows = np.arange(len(ids)).repeat(ids.shape[1])
