@@ -116,3 +116,19 @@ def test_a_fitted_model_has_what_a_loaded_one_has(tmp_path: Path) -> None:
     assert [report.values for report in reports] == [pytest.approx(reports[0].values)] * 3
     loaded.save(tmp_path / "again")
     assert xclearn.load(tmp_path / "again").suggest(asked, 1) == loaded.suggest(asked, 1)
+
+
+def test_a_column_of_texts_is_predicted_like_a_list(tmp_path: Path) -> None:
+    fitted = xclearn.SparseOneVsAll().fit(TEXTS, LABELS, device="cpu")
+    fitted.save(tmp_path / "model")
+    asked = ["network", "jam"]
+    for model in (fitted, xclearn.load(tmp_path / "model")):
+        for column in (
+            pyarrow.array(asked),
+            pyarrow.chunked_array([asked[:1], asked[1:]]),
+            np.array(asked),
+            np.array(asked, object),
+        ):
+            assert model.suggest(column, 1) == model.suggest(asked, 1)
+        with pytest.raises(DataError, match="not the kind of documents"):
+            model.predict(np.ones(3), 1)

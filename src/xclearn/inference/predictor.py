@@ -22,6 +22,7 @@ from xclearn.inference.operating_points import OperatingPoints
 from xclearn.inference.runner import Runner, runner
 from xclearn.inference.thresholds import Threshold, points_of
 from xclearn.metrics import Report
+from xclearn.text.documents import as_documents
 
 _SHOWN = ("P@1", "P@5", "PSP@5", "R@10")  # metrics in a notebook
 
@@ -105,6 +106,7 @@ class Predictor:
         `tail` from 0 to 1, a number or (n,), replaces the model's own exponent for favouring rare labels: labels are
         ordered by score / propensity^tail, but scores stay probabilities.
         """
+        documents = as_documents(documents)
         if tail is None:
             return self.answers.predict(documents, k, exclude)
         if not isinstance(self.answers, BlendServable):

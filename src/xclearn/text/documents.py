@@ -33,6 +33,18 @@ def documents_kind(documents: Documents) -> str:
     raise DataError("not documents", got=type(documents).__name__, allowed=allowed)
 
 
+def as_documents(documents: Any) -> Documents:
+    """A column of a data frame (pandas, polars, Arrow) or an array (n,) of texts becomes a list; others stay."""
+    if isinstance(documents, list | str) or sp.issparse(documents) or getattr(documents, "ndim", 1) != 1:
+        return documents
+    if isinstance(documents, np.ndarray) and documents.dtype.kind not in "OUT":
+        return documents
+    for method in ("to_pylist", "to_list", "tolist"):  # Arrow; pandas and polars; NumPy
+        if hasattr(documents, method):
+            return list(getattr(documents, method)())
+    return documents
+
+
 def require(documents: Documents, kind: str, width: int | None = None, where: str | None = None) -> Any:
     """`documents` unchanged, after checking their kind and, for features, their width."""
     came = documents_kind(documents)

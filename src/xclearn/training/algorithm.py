@@ -39,6 +39,7 @@ from xclearn.metrics import Report
 from xclearn.parts.calibration import Calibration
 from xclearn.parts.sparse_ranking import SparseRanking
 from xclearn.text import TextSettings
+from xclearn.text.documents import as_documents
 from xclearn.training.calibrating import calibrated_alone, cut_for_probabilities
 from xclearn.training.checkpoint import Checkpoint
 from xclearn.training.plan import Plan, available_memory, measured_speed, require_fit
@@ -196,7 +197,7 @@ class Algorithm(Calibrating, ABC):
     @final
     def predict(self, documents: Documents, k: int = 5) -> TopK:
         """The k best labels of each document: ids, scores (n, k)."""
-        return runner(self.model).predict(documents, k)
+        return runner(self.model).predict(as_documents(documents), k)
 
     @final
     def suggest(self, texts: Sequence[str], k: int = 5, min_score: float = 0.0) -> list[list[Suggestion]]:
