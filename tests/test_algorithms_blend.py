@@ -1,6 +1,7 @@
 """What a blend learns: on planted evidence, whose right answer is known, and on sets where members differ."""
 
 import dataclasses
+import re
 import shlex
 
 import numpy as np
@@ -214,7 +215,7 @@ def test_the_card_tells_reliability_by_frequency():
     told = learn(planted_chances()[0], "linear").judged.reliability
     assert list(told) == ["no document", "1 document", "2 to 5 documents", "26 documents and more"]
     for words in told.values():
-        said, right = (float(part.split()[0]) for part in words.split(": ")[1].split(", "))
+        said, right = map(float, re.findall(r"0\.\d+", words))
         assert said == pytest.approx(right, abs=0.03)
 
 

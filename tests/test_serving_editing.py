@@ -20,7 +20,7 @@ TEXTS = [f"own{i} noise{i}" for i in range(8)]
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tree") / "model"
-    algorithms.find("label_tree")().fit(noisy(), device="cpu").save(path)
+    algorithms.find("label_tree")(label_text_weight=0.15).fit(noisy(), device="cpu").save(path)
     return path
 
 

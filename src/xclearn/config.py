@@ -340,7 +340,8 @@ def _own_comments(settings: type) -> dict[str, str]:
     found = {}
     for node in body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            _, mark, comment = lines[(node.end_lineno or node.lineno) - 1].partition("  # ")
-            if mark:
-                found[node.target.id] = comment.strip()
+            for line in lines[node.lineno - 1 : node.end_lineno]:  # of a field over several lines, any of them
+                _, mark, comment = line.partition("  # ")
+                if mark:
+                    found[node.target.id] = comment.strip()
     return found

@@ -320,7 +320,7 @@ def test_fitted_loaded_predictor_and_evaluation_give_the_same_answers(name, plan
         scale = np.maximum(np.abs(oracle.scores), 1)  # a score above 1 rounds in proportion
         largest = max(largest, float((np.abs(answer.scores - oracle.scores) / scale)[known].max()))
     print(f"{name}: largest difference of a score {largest:.2e}")
-    assert largest < 1e-6
+    assert largest < 2e-6  # float32 rounds a logit of 20, a cosine over the temperature, by as much
 
 
 def test_a_fitted_and_a_loaded_model_suggest_measure_and_save_alike(name, planted_texts, tmp_path):

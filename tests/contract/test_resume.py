@@ -36,7 +36,7 @@ RUNS = [
 SPOTS: dict[str, dict[str, Any]] = {
     "before the first checkpoint": {"event": "step", "count": 5},
     "after the first epoch": {"event": "epoch", "count": 1},
-    "in the middle of the second epoch": {"event": "step", "count": 25},
+    "in the middle of the second epoch": {"event": "step", "after": "epoch", "count": 3},
     "while a checkpoint is written": {"operation": "os.rename", "file": ".current-", "count": 2},
     "while the end of a stage is written": {"operation": "os.rename", "file": ".done-", "count": 1},
     "between the end and the clearing up": {"operation": "os.remove", "file": "current-", "count": 1},
@@ -119,7 +119,7 @@ def test_resuming_continues_where_it_was_killed(killed: Killed) -> None:
     for spot in ("after the first epoch", "in the middle of the second epoch", "while a checkpoint is written"):
         first = next(event["stage"] for event in killed.events(f"{spot} killed") if event["event"] == "stage")
         done = [e for e in killed.events(f"{spot} killed") if e["event"] == "epoch" and e["stage"] == first]
-        assert starts[spot][0] == len(done) >= 1  # of a blend the 25th step is one of a later epoch
+        assert starts[spot][0] == len(done) >= 1
     assert "stage_restored" in [event["event"] for event in killed.events("between the end and the clearing up")]
 
 

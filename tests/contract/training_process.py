@@ -18,16 +18,21 @@ from xclearn import algorithms, config
 
 
 class Killer:
-    """Ends this process at the `count`-th event of the training log, or file operation, that the spot names."""
+    """Ends this process at the `count`-th event of the training log, or file operation, that the spot names.
+
+    With `after`, events count from the first event of that kind on.
+    """
 
     def __init__(self, spot: Mapping[str, Any] | None, log: Path) -> None:
         self.spot, self.log, self.left = spot or {}, log, (spot or {}).get("count", 0)
+        self.begun = "after" not in self.spot
 
     def event(self, event: Mapping[str, Any]) -> None:
         if event["event"] != "step":
             with self.log.open("a") as stream:
                 stream.write(json.dumps(event) + "\n")
-        self.met(event["event"] == self.spot.get("event"))
+        self.met(self.begun and event["event"] == self.spot.get("event"))
+        self.begun |= event["event"] == self.spot.get("after")
 
     def audit(self, operation: str, arguments: tuple[Any, ...]) -> None:
         wanted = self.spot.get("operation") == operation

@@ -541,7 +541,7 @@ BAD_DATA: dict[str, tuple[dict[str, bytes | str], list[str]]] = {
         {"trn_X_Xf.txt": XC_FEATURES, "trn_X_Y.txt": "two 2\n0:1\n1:1\n"},
         ["trn_X_Y.txt:1", "wrong header", "'two 2'", "'rows columns' as whole numbers"],
     ),
-    "fewer rows than the header says": ({"train.txt": "3 3 2\n0 0:1\n1 1:1\n"}, ["promises 3 rows", "2 rows"]),
+    "fewer rows than the header says": ({"train.txt": "3 3 2\n0 0:1\n1 1:1\n"}, ["declares 3 rows", "2 rows"]),
     "a label id out of range": ({"train.txt": "2 3 2\n0 0:1\n2 1:1\n"}, ["train.txt:3", "got 2", "0 to 1"]),
     "a label row out of range": (
         {"train.jsonl": '{"text": "a", "labels": [0, 1]}', "labels.jsonl": '{"label": "x"}'},

@@ -45,6 +45,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "blend": ("blend", "texts", {"members": ["one_vs_all embedding_dim=4", "label_tree n_trees=1"], "folds": 2}),
     "decaf": ("decaf", "texts", SMALL | LISTS | {"n_members": 2, "game": {"depth": 5}}),
     "astec": ("astec", "texts", SMALL | {"shortlist_size": 6, "reranker_epochs": 1, "n_clusters": 8}),
+    "two levels": ("astec", "texts", SMALL | {"shortlist_size": 6, "n_clusters": 8, "fusion": "two_levels"}),
     "transferred": (
         "astec",
         "texts",
