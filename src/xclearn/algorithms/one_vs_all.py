@@ -44,7 +44,7 @@ class OneVsAll(RowAlgorithm):
             "dropout": usual,
             "encoder": replace(encoder_for(self.vectoriser), dropout=dropout),
             "embedding_dim": max(32, dim),
-            "epochs": min(25, max(20 if gpu else 15, 500_000 // size.n_documents)),  # more overfit small sets
+            "epochs": _usual_epochs(size.n_documents, gpu),
             "batch_size": min(1024, max(16, size.n_documents // 50)),
             "exact_labels": usual_exact_labels(size, device),
         }
@@ -53,3 +53,9 @@ class OneVsAll(RowAlgorithm):
         yield from super()._unread(size, device)
         if self.encoder.dropout != self.dropout:
             yield "leave encoder at auto", "dropout"
+
+
+def _usual_epochs(n_documents: int, gpu: bool) -> int:
+    """Passes over train: more than 25 overfit small sets, but very small ones need them to take enough steps."""
+    most = max(25, min(100, 25_000 // n_documents))
+    return min(most, max(20 if gpu else 15, 500_000 // n_documents))
