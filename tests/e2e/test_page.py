@@ -257,9 +257,9 @@ def test_a_found_label_tells_what_is_near_and_is_scored_for_the_text_without_a_m
     page.type("a pear")
     Select(page.one("#k")).select_by_visible_text("5")
     page.wait(lambda: len(page.labels()) == 5)
-    assert "Train" not in page.labels()
+    other = next(name for name in NAMES if name not in page.labels())
     page.one("#tab-labels").click()
-    page.one("#query").send_keys("train")
+    page.one("#query").send_keys(other.lower())
     page.wait(lambda: len(page.texts("#matches > li")) == 1)
     page.press(Keys.TAB)
     assert page.focused() == "SUMMARY"
@@ -270,7 +270,7 @@ def test_a_found_label_tells_what_is_near_and_is_scored_for_the_text_without_a_m
     page.wait(lambda: len(page.texts("#matches .near button")) >= 1)
     page.press(Keys.TAB)
     page.press(Keys.ENTER)
-    page.wait(lambda: page.labels()[5:] == ["Train"] and page.texts("#found > li:last-child .parts dt"))
+    page.wait(lambda: page.labels()[5:] == [other] and page.texts("#found > li:last-child .parts dt"))
     assert page.focused() == "text"
     assert page.one("#found > li:last-child .evidence").is_displayed()
     page.one("#tab-labels").click()
