@@ -285,7 +285,7 @@ class DualEncoder(Algorithm):
         )
 
     def _draws_all(self, size: Size) -> bool:
-        """Whether an encoder step has so many labels that float32 products would dominate its time."""
+        """Whether float32 products over the labels of an encoder step would dominate its time."""
         return self.n_negatives >= _MANY_DRAWN or self.n_negatives >= size.n_labels > _MANY_DRAWN
 
 
